@@ -1,0 +1,2 @@
+//! Layout of the ring API's queues and entries.
+#![no_std]

@@ -1,0 +1,3 @@
+//! Formats of the USB4 RDMA wire protocol.
+#![no_std]
+#![forbid(unsafe_code)]
