@@ -1,0 +1,1 @@
+//! Native libfabric RDM provider over the ring API.

@@ -1,0 +1,2 @@
+//! Developer commands: `cargo xtask ...`.
+fn main() {}
