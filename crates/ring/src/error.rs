@@ -1,0 +1,65 @@
+//! What can go wrong, each with a sentence that says what to do.
+
+use std::io;
+use usb4_wire::NodeId;
+
+/// An error of the ring API.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// `USB4_DEVICE` is unset and there is no real device.
+    #[error(
+        "no RDMA device: load the usb4_rdma module, which brings /dev/usb4ring, or set USB4_DEVICE=soft:NAME \
+         for the software cable between processes of this machine"
+    )]
+    NoDevice,
+    /// The kernel device was asked for and this build cannot reach it.
+    #[error("{0} is not available yet: load usb4_rdma or set USB4_DEVICE=soft:NAME")]
+    KernelDevice(String),
+    /// The device name does not parse.
+    #[error("bad device name {spec:?}: {why}; use soft:NAME, soft:NAME,detached or /dev/usb4ring")]
+    BadSpec {
+        /// What was given.
+        spec: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The backend does not do this.
+    #[error("not supported by this device: {0}")]
+    Unsupported(&'static str),
+    /// An argument is out of range.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// A limit of the device or a quota of this client is reached.
+    #[error("out of {0}: close some, or ask for fewer")]
+    Limit(&'static str),
+    /// No process with this node id is on the fabric.
+    #[error("no peer {0} on this fabric: is its process running, with the same USB4_DEVICE and user?")]
+    Unreachable(NodeId),
+    /// The peer exists and does not answer (stopped, or overloaded).
+    #[error("peer {0} did not answer the connection request in time: is its process stopped?")]
+    ConnectTimeout(NodeId),
+    /// The queue has no free entry.
+    #[error("queue full: reap completions and submit again")]
+    QueueFull,
+    /// Used in a child process after `fork`.
+    #[error("this device was opened before fork(): open a new one in the child process")]
+    Forked,
+    /// The device has gone (its process died, or it was shut down).
+    #[error("the device has gone: open it again")]
+    Gone,
+    /// The device closed this endpoint because its queue memory was corrupted.
+    #[error("the endpoint is in error: close it and create a new one")]
+    EndpointError,
+    /// The operating system refused.
+    #[error("cannot {what}: {source}")]
+    Os {
+        /// What was being done.
+        what: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+/// `Result` with the ring API's [`enum@Error`].
+pub type Result<T> = core::result::Result<T, Error>;
