@@ -1,0 +1,79 @@
+//! Cursors of the one-way rings of a cable.
+//!
+//! An entry is one 64-bit word: a lap-dependent sequence number in the upper half, a value in the lower. The
+//! consumer finds out from the entry itself whether it is there, so a hand-over moves one cache line and no
+//! index is shared. The sequence number of the entry at position `p` is `p + 1`, truncated to 32 bits: a
+//! zeroed ring is empty, and the word a lap earlier differs by the ring's depth.
+//!
+//! The rings cannot overflow between honest sides, which is why the producer looks at no consumer index: a
+//! TX ring and a completion ring each have at least as many entries as there are frame slots, a slot is
+//! posted again only after its completion has been consumed, and completed only after it was posted. A
+//! dishonest producer can overwrite what has not been consumed; the consumer then sees a sequence number
+//! that is neither the one it waits for nor the one a lap earlier, reports [`Hostile`], and the cable is cut.
+
+use super::sync::{AtomicU64, Ordering};
+
+/// The other side of the ring broke its rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hostile;
+
+#[inline]
+fn word(position: u32, value: u32) -> u64 {
+    u64::from(position.wrapping_add(1)) << 32 | u64::from(value)
+}
+
+/// The writing half of a ring. Its depth is a power of two.
+#[derive(Debug, Default)]
+pub(crate) struct Producer {
+    position: u32,
+}
+
+impl Producer {
+    /// Writes `value` and publishes it together with everything written before it.
+    #[inline]
+    pub(crate) fn push(&mut self, ring: &[AtomicU64], value: u32) {
+        let mask = ring.len().wrapping_sub(1);
+        if let Some(entry) = ring.get(self.position as usize & mask) {
+            // Release: the frame (or, for a completion, the end of our reads of it) comes before its entry.
+            // Pairs with the acquire in `Consumer::pop`.
+            entry.store(word(self.position, value), Ordering::Release);
+        }
+        self.position = self.position.wrapping_add(1);
+    }
+}
+
+/// The reading half of a ring. Its depth is a power of two.
+#[derive(Debug, Default)]
+pub(crate) struct Consumer {
+    position: u32,
+}
+
+impl Consumer {
+    /// Takes the next value, if there is one.
+    #[inline]
+    pub(crate) fn pop(&mut self, ring: &[AtomicU64]) -> Result<Option<u32>, Hostile> {
+        let mask = ring.len().wrapping_sub(1);
+        let entry = ring.get(self.position as usize & mask).ok_or(Hostile)?;
+        // Acquire: pairs with the release in `Producer::push`.
+        let seen = entry.load(Ordering::Acquire);
+        let (sequence, value) = ((seen >> 32) as u32, (seen & 0xffff_ffff) as u32);
+        let wanted = self.position.wrapping_add(1);
+        if sequence == wanted {
+            self.position = wanted;
+            return Ok(Some(value));
+        }
+        // A word of an earlier lap, or of none yet.
+        let depth = u32::try_from(ring.len()).map_err(|_| Hostile)?;
+        if sequence == wanted.wrapping_sub(depth) || (seen == 0 && self.position < depth) {
+            return Ok(None);
+        }
+        Err(Hostile)
+    }
+
+    /// Whether a value is there, without taking it. True as well when the ring is broken: `pop` says so.
+    #[inline]
+    pub(crate) fn ready(&self, ring: &[AtomicU64]) -> bool {
+        let mut peek = Self { position: self.position };
+        !matches!(peek.pop(ring), Ok(None))
+    }
+}

@@ -1,0 +1,4 @@
+//! Cables.
+
+mod cursor;
+mod sync;
