@@ -1,2 +1,62 @@
-//! Developer commands: `cargo xtask ...`.
-fn main() {}
+//! Developer commands: `cargo xtask COMMAND`.
+//!
+//! One file per command; each ends with one verdict line and exits 0 only if that verdict is PASS. What a
+//! command fetches lands in the cache (see [`cache`]), what it builds or logs in `target/xtask`.
+//! Start reading at [`ci`], the list of everything that runs on each change.
+
+mod ci;
+mod process;
+mod ui;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+use ui::Verdict;
+
+/// Build, check and measure the USB4 RDMA transport.
+#[derive(Parser)]
+#[command(name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+#[derive(Subcommand)]
+enum Cmd {
+    /// Run everything tagged ci: what `ci/test` calls.
+    Ci(ci::Args),
+}
+
+impl Cmd {
+    fn name(&self) -> &'static str {
+        match self {
+            Cmd::Ci(_) => "ci",
+        }
+    }
+
+    fn run(self) -> anyhow::Result<Verdict> {
+        match self {
+            Cmd::Ci(args) => ci::run(&args),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    let name = command.name();
+    if let Err(error) = process::adopt_orphans() {
+        eprintln!("{name}: cannot become the reaper of its own jobs: {error}");
+    }
+    let verdict = command
+        .run()
+        .unwrap_or_else(|error| Verdict::fail(format!("{error:#}")));
+    println!("{name}: {verdict}");
+    if let Some(closing) = &verdict.closing {
+        println!("{closing}");
+    }
+    if verdict.pass {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,140 @@
+//! `cargo xtask ci`: everything tagged ci, step by step.
+//!
+//! A step that fails does not stop the others. Each step's output is in `target/xtask/ci/NAME.log`; the end of
+//! it is shown when the step fails.
+
+use crate::process;
+use crate::ui::{Task, Verdict, seconds};
+use crate::workspace::{cargo, work};
+use anyhow::{Result, bail};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run only these steps.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Name the steps and stop.
+    #[arg(long)]
+    list: bool,
+}
+
+struct Step {
+    name: &'static str,
+    /// Minutes after which the step is ended and has failed.
+    limit: u64,
+    command: Command,
+}
+
+fn step(name: &'static str, limit: u64, command: Command) -> Step {
+    Step { name, limit, command }
+}
+
+fn steps() -> Vec<Step> {
+    let mut docs = cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    let tests = if works(&mut cargo(["nextest", "--version"])) {
+        cargo(["nextest", "run", "--workspace", "--no-fail-fast"])
+    } else {
+        cargo([
+            "test",
+            "--workspace",
+            "--lib",
+            "--bins",
+            "--tests",
+            "--no-fail-fast",
+        ])
+    };
+    vec![
+        step("lock", 2, cargo(["metadata", "--locked", "--format-version", "1", "--quiet"])),
+        step("fmt", 2, cargo(["fmt", "--all", "--check"])),
+        step(
+            "clippy",
+            15,
+            cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        ),
+        step("tests", 20, tests),
+        step("doctests", 10, cargo(["test", "--workspace", "--doc"])),
+        step("docs", 10, docs),
+    ]
+}
+
+pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    let mut steps = steps();
+    if args.list {
+        steps.iter().for_each(|step| println!("{}", step.name));
+        return Ok(Verdict::new(true, format!("{} steps", steps.len())));
+    }
+    if let Some(unknown) = args
+        .only
+        .iter()
+        .find(|name| !steps.iter().any(|step| step.name == name.as_str()))
+    {
+        bail!("there is no step {unknown}; --list names them");
+    }
+    if !args.only.is_empty() {
+        steps.retain(|step| args.only.iter().any(|name| name == step.name));
+    }
+    let began = Instant::now();
+    let total = steps.len();
+    let mut times = vec![];
+    let mut failed = vec![];
+    for (at, step) in steps.iter_mut().enumerate() {
+        let mut task = Task::start(format!("[{:2}/{total}] {}", at + 1, step.name), None);
+        let log = work().join("ci").join(format!("{}.log", step.name));
+        let limit = Duration::from_secs(step.limit * 60);
+        let outcome = process::run(&mut step.command, limit, &log, Some(&mut task));
+        let wall = match outcome {
+            Ok(outcome) if outcome.ok => {
+                task.done("ok");
+                outcome.wall
+            }
+            Ok(outcome) => {
+                task.done(&format!(
+                    "FAILED, {}; whole output in {}",
+                    outcome.how,
+                    log.display()
+                ));
+                println!("{}", outcome.tail(60));
+                failed.push(step.name);
+                outcome.wall
+            }
+            Err(error) => {
+                task.done(&format!("FAILED: {error:#}"));
+                failed.push(step.name);
+                Duration::ZERO
+            }
+        };
+        times.push((step.name, wall));
+    }
+    println!();
+    for (name, wall) in &times {
+        println!(
+            "{name:<24} {:>14}  {}",
+            seconds(*wall),
+            if failed.contains(name) { "FAILED" } else { "ok" }
+        );
+    }
+    let passed = total - failed.len();
+    let mut verdict = if failed.is_empty() {
+        Verdict::new(true, format!("{total} steps in {}", seconds(began.elapsed())))
+    } else {
+        Verdict::fail(format!(
+            "{} of {total} steps failed: {}",
+            failed.len(),
+            failed.join(", ")
+        ))
+    };
+    verdict.closing = Some(format!("{passed} passed, {} failed", failed.len()));
+    Ok(verdict)
+}
+
+fn works(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
