@@ -1,2 +1,43 @@
-//! Layout of the ring API's queues and entries.
+//! Layout of the ring API's queues and entries, and the cursors both sides move over them.
+//!
+//! A queue is memory shared by a client and a device: two indices, a flag word and entries of fixed size, all
+//! of it `u64` words ([`QueueGeometry`] has the map). Each index has one writer. Submission ([`Sqe`]) and
+//! receive ([`Rqe`]) queues run from client to device, completion queues ([`Cqe`]) from device to client.
+//!
+//! [`Producer`] and [`Consumer`] are the only code that touches the words. They keep private copies of their
+//! own index, believe nothing the peer writes ([`Hostile`]) and read each entry exactly once, so what is
+//! validated is what is used. Both sides use the same cursors; the device adds validation of the entry's
+//! content ([`Sqe::check`], [`Rqe::check`]).
+//!
+//! This crate does not map memory, make system calls or know what an operation does.
+//! The same layout for C is `usb4_ring.h`; `tests/uapi.rs` compares the two with a C compiler.
+//!
+//! Where to start: [`QueueGeometry`], [`Producer::push`], [`Consumer::pop`].
 #![no_std]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
+
+mod cursor;
+mod entry;
+mod geometry;
+mod status;
+pub mod sync;
+
+pub use cursor::{Consumer, Hostile, Producer, PushError};
+pub use entry::{
+    CQE_WORDS, Cqe, Entry, InvalidEntry, LOCAL_PROCESS, MAX_MESSAGE, Op, PREFIX_MAX, RQE_WORDS, Rqe,
+    SQE_WORDS, Sqe, cqe_flags, sqe_flags,
+};
+pub use geometry::{
+    ARMED, CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, GeometryError, MAX_DEPTH, NEED_WAKEUP, PRODUCER_WORD,
+    QueueGeometry,
+};
+pub use status::CqeStatus;
+
+/// Version of this layout. A device and a client with different versions refuse each other.
+pub const ABI_VERSION: u32 = 1;
