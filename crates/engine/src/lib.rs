@@ -1,3 +1,50 @@
 //! Sans-IO transport engine of the USB4 RDMA protocol.
+//!
+//! It takes frames, posted work and the time, and yields frames, copy plans and completions. It owns no thread,
+//! clock, socket or allocator: state lives in slabs handed over at creation, so that the same code runs in the
+//! kernel, in user space, in the simulator and under a fuzzer. It does not touch payload: it says which bytes go
+//! where, and its home moves them without the link's lock.
+//!
+//! Where to start: [`Link`], the session with one peer; [`Host`], what a link asks of its surroundings; the rail
+//! state machine, which brings a rail up before it is attached to a link. Frame formats are in `usb4-wire`;
+//! endpoints, memory regions and queues are in `usb4-device`.
 #![no_std]
 #![forbid(unsafe_code)]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)
+)]
+
+#[cfg(any(test, feature = "alloc"))]
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod config;
+mod counters;
+mod errors;
+mod frame_check;
+mod link;
+mod staged;
+mod storage;
+mod types;
+
+pub use config::{LinkConfig, MAX_RAILS, RailConfig};
+pub use counters::Counters;
+pub use errors::{AttachError, OpenError, PostError};
+pub use frame_check::payload_span;
+pub use link::Link;
+pub use staged::{Fate, HEAD_MAX, MAX_CHUNKS, MAX_SEGS, Post, Seg, Source, Staged};
+pub use storage::LinkStorage;
+pub use types::{
+    FlowId, Host, MemAt, MemRef, Nanos, Operation, Plan, RailId, Receive, ReceiveDone, RemoteAccess, RxToken,
+    Status, Target, TxSlot, Work, WorkDone,
+};
+pub use usb4_wire::{EpAddr, NakCode, NodeId};
