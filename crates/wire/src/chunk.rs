@@ -1,6 +1,6 @@
 //! Chunks: the units a frame carries, numbered per flow and executed in that order.
 
-use crate::{CHUNK_HEADER_MIN, ChunkError, FLOW_ID_LIMIT, FRAME_HEADER_LEN, FRAME_MAX, MAX_MESSAGE, NakCode};
+use crate::{CHUNK_HEADER_MIN, FRAME_HEADER_LEN, FRAME_MAX, MAX_MESSAGE, NakCode};
 
 /// Numbers of the chunk types, the first byte of a chunk header.
 pub mod kind {
@@ -56,7 +56,7 @@ pub const fn csn_before(a: u32, b: u32) -> bool {
 /// Where a sequenced chunk belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seq {
-    /// The flow, by the index the sender of its *requests* gave it; below [`FLOW_ID_LIMIT`].
+    /// The flow, by the index the sender of its *requests* gave it; below [`crate::FLOW_ID_LIMIT`].
     pub flow: u32,
     /// Replay epoch: a request of an older epoch was sent before a READY and is stale.
     pub epoch: u8,
@@ -224,11 +224,6 @@ impl Chunk {
     /// Bytes of its header: 16 to 48, a multiple of 8.
     #[inline]
     pub const fn header_len(&self) -> usize {
-        self.header_len16() as usize
-    }
-
-    #[inline(always)]
-    pub(crate) const fn header_len16(&self) -> u16 {
         match self {
             Self::Request(_, request) => match request {
                 Request::Send { first: None, .. } | Request::FlowClose => 16,
@@ -248,90 +243,27 @@ impl Chunk {
             Self::Join { .. } => 24,
         }
     }
+}
 
-    /// The rules that span fields. [`Chunk::emit`] refuses what breaks them, and so does parsing.
-    #[inline(always)]
-    pub(crate) const fn check(&self) -> Result<(), ChunkError> {
-        match *self {
-            Self::Request(seq, request) => match seq.check() {
-                Ok(()) => request.check(seq.csn),
-                error => error,
-            },
-            Self::Response(seq, response) => match seq.check() {
-                Ok(()) => response.check(),
-                error => error,
-            },
-            Self::Ping | Self::Join { .. } => Ok(()),
-        }
+/// Whether a SEND chunk's fields agree.
+#[inline(always)]
+pub(crate) const fn send_fits(offset: u32, len: u16, first: Option<SendFirst>, last: bool) -> bool {
+    match first {
+        Some(SendFirst { total, .. }) => offset == 0 && whole_or_part(len, total, true, last),
+        None => offset != 0 && len != 0 && len <= PAYLOAD_MAX && ends_within(offset, len),
     }
 }
 
-impl Seq {
-    const fn check(self) -> Result<(), ChunkError> {
-        if self.flow < FLOW_ID_LIMIT {
-            Ok(())
-        } else {
-            Err(ChunkError::Sequence)
-        }
-    }
-}
-
-impl Request {
-    #[inline(always)]
-    const fn check(self, csn: u32) -> Result<(), ChunkError> {
-        let fits = match self {
-            Self::Send {
-                offset,
-                len,
-                first: Some(SendFirst { total, .. }),
-                last,
-            } => offset == 0 && whole_or_part(len, total, true, last),
-            Self::Send {
-                offset,
-                len,
-                first: None,
-                ..
-            } => offset != 0 && len != 0 && len <= PAYLOAD_MAX && ends_within(offset, len),
-            Self::Write {
-                total,
-                len,
-                first,
-                last,
-                imm,
-                ..
-            } => {
-                if imm.is_some() && !last {
-                    return Err(ChunkError::Flags);
-                }
-                whole_or_part(len, total, first, last)
-            }
-            Self::Read { len, .. } => len <= MAX_MESSAGE,
-            Self::FlowOpen { .. } if csn != 0 => return Err(ChunkError::Sequence),
-            _ => true,
-        };
-        if fits { Ok(()) } else { Err(ChunkError::Length) }
-    }
-}
-
-impl Response {
-    #[inline(always)]
-    const fn check(self) -> Result<(), ChunkError> {
-        if let Self::ReadData {
-            offset, len, last, ..
-        } = self
-        {
-            let empty_read = offset == 0 && last;
-            if len > PAYLOAD_MAX || (len == 0 && !empty_read) || !ends_within(offset, len) {
-                return Err(ChunkError::Length);
-            }
-        }
-        Ok(())
-    }
+/// Whether a READ_DATA chunk's fields agree.
+#[inline(always)]
+pub(crate) const fn read_data_fits(offset: u32, len: u16, last: bool) -> bool {
+    let empty_read = offset == 0 && last;
+    len <= PAYLOAD_MAX && (len != 0 || empty_read) && ends_within(offset, len)
 }
 
 /// Whether a chunk of `len` bytes can be the whole (first and last) or a part of a message of `total` bytes.
 #[inline(always)]
-const fn whole_or_part(len: u16, total: u32, first: bool, last: bool) -> bool {
+pub(crate) const fn whole_or_part(len: u16, total: u32, first: bool, last: bool) -> bool {
     let bytes = len as u32;
     let length_fits = if first && last {
         bytes == total

@@ -1,18 +1,18 @@
 //! Writing chunk headers.
 
 use crate::bytes::{join, put};
-use crate::chunk::{FIRST, IMM, LAST, kind};
-use crate::{Chunk, Request, Response, SendFirst, Seq};
+use crate::chunk::{FIRST, IMM, LAST, kind, read_data_fits, send_fits, whole_or_part};
+use crate::{Chunk, FLOW_ID_LIMIT, MAX_MESSAGE, Request, Response, SendFirst, Seq};
 
 impl Chunk {
     /// Writes the header at the start of `out` and returns its length, [`Chunk::header_len`]. `None` if `out` is
     /// too short or the fields break a rule of the format: what is emitted always parses.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
-        self.check().ok()?;
         match *self {
-            Self::Request(seq, request) => request.emit(seq, out),
-            Self::Response(seq, response) => response.emit(seq, out),
+            Self::Request(seq, request) if seq.flow < FLOW_ID_LIMIT => request.emit(seq, out),
+            Self::Response(seq, response) if seq.flow < FLOW_ID_LIMIT => response.emit(seq, out),
+            Self::Request(..) | Self::Response(..) => None,
             Self::Ping => put(out, common(kind::PING, 0, 0, Seq::default(), 0)),
             Self::Join { nonce } => {
                 let [a, b] = common(kind::JOIN, 0, 0, Seq::default(), 0);
@@ -32,6 +32,7 @@ impl Request {
                 first,
                 last,
             } => {
+                require(send_fits(offset, len, first, last))?;
                 let flags = flag(LAST, last) | flag(FIRST, first.is_some());
                 match first {
                     None => put(out, common(kind::SEND, flags, len, seq, offset)),
@@ -57,6 +58,7 @@ impl Request {
                 last,
                 imm,
             } => {
+                require(whole_or_part(len, total, first, last) && (last || imm.is_none()))?;
                 let flags = flag(FIRST, first) | flag(LAST, last) | flag(IMM, imm.is_some());
                 let [a, b] = common(kind::WRITE, flags, len, seq, total);
                 match imm {
@@ -70,6 +72,7 @@ impl Request {
                 remote_addr,
                 remote_key,
             } => {
+                require(len <= MAX_MESSAGE)?;
                 let [a, b] = common(kind::READ_REQ, 0, 0, seq, len);
                 put(out, [a, b, remote_addr, remote_key, u64::from(req_id)])
             }
@@ -98,6 +101,7 @@ impl Request {
                 dst_ep,
                 dst_incarnation,
             } => {
+                require(seq.csn == 0)?;
                 let [a, b] = common(kind::FLOW_OPEN, 0, 0, seq, src_ep);
                 put(
                     out,
@@ -119,6 +123,7 @@ impl Response {
                 len,
                 last,
             } => {
+                require(read_data_fits(offset, len, last))?;
                 let [a, b] = common(kind::READ_DATA, flag(LAST, last), len, seq, req_id);
                 put(out, [a, b, u64::from(offset)])
             }
@@ -134,6 +139,11 @@ impl Response {
             Self::Ready { csn } => put(out, common(kind::READY, 0, 0, seq, csn)),
         }
     }
+}
+
+#[inline(always)]
+const fn require(rule: bool) -> Option<()> {
+    if rule { Some(()) } else { None }
 }
 
 #[inline(always)]

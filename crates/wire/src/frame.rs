@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use crate::bytes::{hi, join, put, words};
+use crate::chunk_decode::Decoded;
 use crate::{Chunk, ChunkError, FRAME_HEADER_LEN, FRAME_MAX, FRAME_VERSION, FrameError, PAYLOAD_CRC_LEN};
 
 /// Frame flag: the acknowledgement block is valid.
@@ -274,16 +275,19 @@ impl Iterator for Chunks<'_> {
     #[inline]
     fn next(&mut self) -> Option<ChunkRef> {
         // Parsing has decoded every chunk once, so this ends only where the head ends.
-        let chunk = Chunk::decode(self.rest).ok()?;
+        let Decoded {
+            chunk,
+            header_len,
+            payload_len,
+        } = Decoded::read::<false>(self.rest).ok()?;
         let item = ChunkRef {
             chunk,
             at: self.at,
             header_at: self.header_at,
         };
-        let header_len = chunk.header_len16();
         self.rest = self.rest.get(usize::from(header_len)..)?;
         self.header_at = self.header_at.wrapping_add(header_len);
-        self.at = self.at.wrapping_add(chunk.payload_len());
+        self.at = self.at.wrapping_add(payload_len);
         Some(item)
     }
 }
@@ -295,10 +299,12 @@ impl core::iter::FusedIterator for Chunks<'_> {}
 fn validate_chunks(mut rest: &[u8]) -> Result<u32, ChunkError> {
     let mut payload = 0u32;
     while !rest.is_empty() {
-        let chunk = Chunk::decode(rest)?;
-        rest = rest.get(chunk.header_len()..).ok_or(ChunkError::Truncated)?;
+        let decoded = Decoded::read::<true>(rest)?;
+        rest = rest
+            .get(usize::from(decoded.header_len)..)
+            .ok_or(ChunkError::Truncated)?;
         // At most 253 chunks of less than 2^16 bytes.
-        payload = payload.wrapping_add(u32::from(chunk.payload_len()));
+        payload = payload.wrapping_add(u32::from(decoded.payload_len));
     }
     Ok(payload)
 }
