@@ -22,6 +22,9 @@ struct Fact {
     until: Option<(u32, u32)>,
 }
 
+/// A structure that grew: its name, its C name, and its newer fields with offset and version.
+type Grown<'a> = (&'a str, &'a str, &'a [(&'a str, usize, (u32, u32))]);
+
 impl Fact {
     fn new(name: String, expression: String, value: i64) -> Self {
         Self {
@@ -66,7 +69,7 @@ macro_rules! constants {
 fn facts() -> Vec<Fact> {
     let mut facts = structures();
     // Growth: before a version, the structure ends where the first newer field begins.
-    let grown: &[(&str, &str, &[(&str, usize, (u32, u32))])] = &[
+    let grown: &[Grown] = &[
         (
             "fi_domain_attr",
             "struct fi_domain_attr",
@@ -230,7 +233,7 @@ fn structures() -> Vec<Fact> {
     constants!(f: FI_MSG, FI_RMA, FI_TAGGED, FI_ATOMIC, FI_MULTICAST, FI_COLLECTIVE, FI_READ, FI_WRITE, FI_RECV,
         FI_SEND, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_MULTI_RECV, FI_REMOTE_CQ_DATA, FI_MORE, FI_PEEK, FI_TRIGGER,
         FI_FENCE, FI_COMPLETION, FI_INJECT, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE,
-        FI_AFFINITY, FI_COMMIT_COMPLETE, FI_MATCH_COMPLETE, FI_PEER, FI_HMEM, FI_RMA_PMEM, FI_SOURCE_ERR,
+        FI_AFFINITY, FI_COMMIT_COMPLETE, FI_MATCH_COMPLETE, FI_HMEM, FI_RMA_PMEM, FI_SOURCE_ERR,
         FI_LOCAL_COMM, FI_REMOTE_COMM, FI_SHARED_AV, FI_PROV_ATTR_ONLY, FI_NUMERICHOST, FI_RMA_EVENT, FI_SOURCE,
         FI_NAMED_RX_CTX, FI_DIRECTED_RECV, FI_CLAIM, FI_DISCARD, FI_SELECTIVE_COMPLETION, FI_CONTEXT,
         FI_MSG_PREFIX, FI_ASYNC_IOV, FI_RX_CQ_DATA, FI_CONTEXT2, FI_ORDER_RAR, FI_ORDER_RAW, FI_ORDER_RAS,
@@ -262,7 +265,7 @@ fn structures() -> Vec<Fact> {
         (
             "FI_OPT_SHARED_MEMORY_PERMITTED",
             FI_OPT_SHARED_MEMORY_PERMITTED as i64,
-            (1, 20),
+            (2, 0),
         ),
         ("FI_OPT_MAX_MSG_SIZE", FI_OPT_MAX_MSG_SIZE as i64, (2, 0)),
         ("FI_OPT_MAX_TAGGED_SIZE", FI_OPT_MAX_TAGGED_SIZE as i64, (2, 0)),
@@ -270,8 +273,9 @@ fn structures() -> Vec<Fact> {
         (
             "FI_OPT_INJECT_TAGGED_SIZE",
             FI_OPT_INJECT_TAGGED_SIZE as i64,
-            (1, 20),
+            (2, 0),
         ),
+        ("FI_PEER", FI_PEER as i64, (1, 17)),
         ("FI_EPROTO", FI_EPROTO as i64, (2, 0)),
         ("FI_MR_DMABUF", FI_MR_DMABUF as i64, (1, 20)),
         (
