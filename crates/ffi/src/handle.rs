@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 /// # Safety
 /// A type that names itself here as `Handle<Self, C>` and hands out pointers made by [`Handle::into_raw`]
 /// must, if C looks behind the pointer, be `repr(C)` with a `C` as its first field.
-pub struct Handle<T, C>(PhantomData<(fn() -> T, fn() -> C)>);
+pub struct Handle<T, C>(PhantomData<(*const T, *const C)>);
 
 impl<T, C> Handle<T, C> {
     /// Gives a boxed object to C.
