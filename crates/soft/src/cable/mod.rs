@@ -1,4 +1,239 @@
-//! Cables.
+//! A cable: two shared-memory regions over which two soft devices exchange frames.
+//!
+//! The sender writes a frame into a slot of its own region and announces it in its TX ring. The receiver reads
+//! head and payload straight from there and hands the slot back through its completion ring. Nothing the
+//! neighbour writes is trusted: a ring that breaks its rules, a slot out of range or held already, a length
+//! beyond a slot is [`Hostile`], and the cable is cut. Whatever it writes into a frame, reads stay within its
+//! region, which cannot shrink.
 
-mod cursor;
-mod sync;
+mod layout;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::fork::Descriptor;
+use crate::memory::{Mapping, Sharing};
+use crate::rings::{Consumer, Producer, Sleeper, Waker};
+use crate::socket;
+
+pub(crate) use crate::rings::Hostile;
+pub(crate) use layout::{REGION, SLOT, SLOTS, VERSION};
+use layout::{DONE_RING, FRAMES, TX_RING, WAKEUP};
+
+/// One side's own region, before it is joined with the neighbour's.
+#[derive(Debug)]
+pub(crate) struct CableEnd {
+    ours: Mapping,
+    fd: OwnedFd,
+}
+
+impl CableEnd {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (ours, fd) = Mapping::create("usb4-cable", REGION, Sharing::ReadOnly)?;
+        Ok(Self { ours: ours.dont_fork()?, fd })
+    }
+
+    /// The region, for the neighbour.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Joins it with the neighbour's region and the doorbell that wakes the neighbour.
+    pub(crate) fn join(self, region: OwnedFd, doorbell: OwnedFd) -> io::Result<Cable> {
+        let theirs = Mapping::open(region.as_fd(), REGION, Sharing::ReadOnly)?.dont_fork()?;
+        Ok(Cable {
+            ours: self.ours,
+            theirs,
+            doorbell: Descriptor::new(doorbell)?,
+            tx: Mutex::default(),
+            rx: Mutex::default(),
+            sleeper: Mutex::default(),
+            waker: Waker::default(),
+        })
+    }
+}
+
+/// A frame that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// The neighbour's slot it is in, below [`SLOTS`]; ours until [`Receiver::release`].
+    pub(crate) slot: u16,
+    /// Its length, at most [`SLOT`].
+    pub(crate) len: u16,
+}
+
+/// Set of slots.
+#[derive(Debug, Default)]
+struct SlotSet([u64; SLOTS / 64]);
+
+impl SlotSet {
+    /// Adds a slot; false if it is out of range or in already.
+    #[inline]
+    fn insert(&mut self, slot: u16) -> bool {
+        let bit = 1u64 << (slot % 64);
+        match self.0.get_mut(usize::from(slot / 64)) {
+            Some(word) if *word & bit == 0 => {
+                *word |= bit;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes a slot; false if it is out of range or not in.
+    #[inline]
+    fn remove(&mut self, slot: u16) -> bool {
+        let bit = 1u64 << (slot % 64);
+        match self.0.get_mut(usize::from(slot / 64)) {
+            Some(word) if *word & bit != 0 => {
+                *word &= !bit;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tx {
+    frames: Producer,
+    done: Consumer,
+    posted: SlotSet,
+}
+
+#[derive(Debug, Default)]
+struct Rx {
+    frames: Consumer,
+    done: Producer,
+    held: SlotSet,
+}
+
+/// A joined cable, as seen from one side.
+#[derive(Debug)]
+pub(crate) struct Cable {
+    ours: Mapping,
+    theirs: Mapping,
+    doorbell: Descriptor,
+    tx: Mutex<Tx>,
+    rx: Mutex<Rx>,
+    sleeper: Mutex<Sleeper>,
+    waker: Waker,
+}
+
+impl Cable {
+    /// The address of our slot `slot`, [`SLOT`] bytes; we may write it while it is not posted.
+    #[inline]
+    pub(crate) fn slot(&self, slot: u16) -> Option<NonNull<u8>> {
+        self.ours.at(FRAMES + usize::from(slot) * SLOT, SLOT)
+    }
+
+    /// The address of `len` bytes at `at` in the neighbour's slot `slot`. To be read only, and only by raw
+    /// copies: the neighbour may change them at any time.
+    #[inline]
+    pub(crate) fn arrived(&self, slot: u16, at: usize, len: usize) -> Option<NonNull<u8>> {
+        if usize::from(slot) >= SLOTS || at.checked_add(len)? > SLOT {
+            return None;
+        }
+        self.theirs.at(FRAMES + usize::from(slot) * SLOT + at, len)
+    }
+
+    /// The sending half.
+    #[inline]
+    pub(crate) fn sender(&self) -> Sender<'_> {
+        Sender { cable: self, tx: self.tx.lock() }
+    }
+
+    /// The receiving half.
+    #[inline]
+    pub(crate) fn receiver(&self) -> Receiver<'_> {
+        Receiver { cable: self, rx: self.rx.lock() }
+    }
+
+    /// Wakes the neighbour if it sleeps. To be called after sending or releasing, once per batch.
+    #[inline]
+    pub(crate) fn kick(&self) {
+        if self.waker.must_wake(self.theirs.words(WAKEUP, 1)) {
+            socket::ring(&self.doorbell);
+        }
+    }
+
+    /// Announces that we are about to sleep, then looks once more: true if nothing is there, so that we may.
+    pub(crate) fn arm(&self) -> bool {
+        self.sleeper.lock().arm(self.ours.words(WAKEUP, 1));
+        !self.ready()
+    }
+
+    /// Withdraws [`Cable::arm`].
+    pub(crate) fn disarm(&self) {
+        self.sleeper.lock().disarm(self.ours.words(WAKEUP, 1));
+    }
+
+    /// Whether a frame or a completion is there.
+    pub(crate) fn ready(&self) -> bool {
+        self.rx.lock().frames.ready(self.theirs.words(TX_RING, SLOTS))
+            || self.tx.lock().done.ready(self.theirs.words(DONE_RING, SLOTS))
+    }
+}
+
+/// The sending half of a cable, locked.
+pub(crate) struct Sender<'a> {
+    cable: &'a Cable,
+    tx: MutexGuard<'a, Tx>,
+}
+
+impl Sender<'_> {
+    /// Sends the frame of `len` bytes in our slot `slot`. False if the slot is still posted: a mistake of ours.
+    #[inline]
+    pub(crate) fn send(&mut self, slot: u16, len: u16) -> bool {
+        if !self.tx.posted.insert(slot) {
+            return false;
+        }
+        let ring = self.cable.ours.words(TX_RING, SLOTS);
+        self.tx.frames.push(ring, u32::from(slot) | u32::from(len) << 16);
+        true
+    }
+
+    /// The next slot the neighbour has handed back.
+    #[inline]
+    pub(crate) fn completed(&mut self) -> Result<Option<u16>, Hostile> {
+        let ring = self.cable.theirs.words(DONE_RING, SLOTS);
+        let Some(value) = self.tx.done.pop(ring)? else { return Ok(None) };
+        let slot = u16::try_from(value).map_err(|_| Hostile)?;
+        if self.tx.posted.remove(slot) { Ok(Some(slot)) } else { Err(Hostile) }
+    }
+}
+
+/// The receiving half of a cable, locked.
+pub(crate) struct Receiver<'a> {
+    cable: &'a Cable,
+    rx: MutexGuard<'a, Rx>,
+}
+
+impl Receiver<'_> {
+    /// The next frame.
+    #[inline]
+    pub(crate) fn arrival(&mut self) -> Result<Option<Arrival>, Hostile> {
+        let ring = self.cable.theirs.words(TX_RING, SLOTS);
+        let Some(value) = self.rx.frames.pop(ring)? else { return Ok(None) };
+        let (slot, len) = ((value & 0xffff) as u16, (value >> 16) as u16);
+        if usize::from(len) > SLOT || !self.rx.held.insert(slot) {
+            return Err(Hostile);
+        }
+        Ok(Some(Arrival { slot, len }))
+    }
+
+    /// Hands a slot back to the neighbour. All copies out of it must be done.
+    #[inline]
+    pub(crate) fn release(&mut self, slot: u16) {
+        if self.rx.held.remove(slot) {
+            let ring = self.cable.ours.words(DONE_RING, SLOTS);
+            self.rx.done.push(ring, u32::from(slot));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
