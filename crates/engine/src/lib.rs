@@ -27,11 +27,16 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod ack;
 mod config;
 mod counters;
 mod errors;
 mod frame_check;
 mod link;
+mod rail;
+mod recovery;
+mod rtt;
+mod slab;
 mod staged;
 mod storage;
 mod types;
@@ -41,6 +46,8 @@ pub use counters::Counters;
 pub use errors::{AttachError, OpenError, PostError};
 pub use frame_check::payload_span;
 pub use link::Link;
+pub use rail::{InFlight, RailStatus};
+pub use slab::Slab;
 pub use staged::{Fate, HEAD_MAX, MAX_CHUNKS, MAX_SEGS, Post, Seg, Source, Staged};
 pub use storage::LinkStorage;
 pub use types::{

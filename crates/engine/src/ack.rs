@@ -1,0 +1,163 @@
+//! The receiving half of a rail: what has arrived, and when the peer has to be told.
+
+use usb4_wire::{ACK_BITMAP_LEN, AckBlock};
+
+use crate::Nanos;
+
+/// Frames that wait for an acknowledgement at most (design, "Acks").
+const ACK_EVERY: u16 = 16;
+
+/// Full acknowledgement blocks that can wait to be sent. Homes handle up to 64 frames before they post, and a
+/// blocked TX ring may hold acknowledgements back for longer; what a block has no bit for counts as lost at the
+/// sender, so blocks queue up. 16 cover a ring of 1024.
+const BACKLOG: usize = 16;
+
+/// Whether a frame is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is, and counts as received from now on.
+    Accept,
+    /// Its packet number is not above the largest: a rail is first in, first out, so it is a repetition.
+    Duplicate,
+}
+
+/// Acknowledgement state of one rail.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Receiver {
+    current: AckBlock,
+    /// Largest packet number a block sent or queued covers.
+    reported: u64,
+    /// Packets that want an acknowledgement and have none yet.
+    pending: u16,
+    urgent: bool,
+    /// When the oldest pending packet has waited long enough.
+    due_at: Option<Nanos>,
+    max_delay: Nanos,
+    backlog: Backlog,
+}
+
+impl Receiver {
+    pub(crate) fn new(max_delay: Nanos) -> Self {
+        Self {
+            max_delay,
+            ..Self::default()
+        }
+    }
+
+    /// Whether packet `number` would be accepted.
+    #[inline]
+    pub(crate) fn is_new(&self, number: u64) -> bool {
+        number > self.current.largest
+    }
+
+    /// Notes that packet `number` is safely held.
+    pub(crate) fn on_received(&mut self, now: Nanos, number: u64, elicits: bool, ack_now: bool) -> Verdict {
+        let largest = self.current.largest;
+        let Some(step @ 1..) = number.checked_sub(largest) else {
+            return Verdict::Duplicate;
+        };
+        // The oldest packet not reported yet must still have a bit in the block to come.
+        if largest > self.reported && number.wrapping_sub(self.reported) > ACK_BITMAP_LEN.wrapping_add(1) {
+            self.backlog.push(self.current);
+            self.reported = largest;
+        }
+        let mut bitmap = shift_left(self.current.bitmap, step);
+        if largest != 0 {
+            bitmap |= shift_left(1, step.wrapping_sub(1));
+        }
+        self.current = AckBlock {
+            largest: number,
+            bitmap,
+        };
+        if elicits {
+            if self.pending == 0 {
+                self.due_at = Some(now.saturating_add(self.max_delay));
+            }
+            self.pending = self.pending.saturating_add(1);
+        }
+        // A gap is reported whatever arrives behind it: the lost packet may have wanted an acknowledgement.
+        if step != 1 || ack_now || self.pending >= ACK_EVERY {
+            self.urgent = true;
+        }
+        Verdict::Accept
+    }
+
+    /// The block for a frame that is about to be sent; from here on it counts as sent.
+    pub(crate) fn take_block(&mut self) -> Option<AckBlock> {
+        if let Some(block) = self.backlog.pop() {
+            return Some(block);
+        }
+        self.reported = self.current.largest;
+        self.pending = 0;
+        self.urgent = false;
+        self.due_at = None;
+        (self.current.largest != 0).then_some(self.current)
+    }
+
+    /// Whether an acknowledgement has to be sent even if nothing else is.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        self.urgent || !self.backlog.is_empty() || self.due_at.is_some_and(|at| at <= now)
+    }
+
+    /// When one becomes due that is not due yet.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        if self.urgent { None } else { self.due_at }
+    }
+
+    pub(crate) fn on_timer(&mut self, now: Nanos) {
+        if self.due_at.is_some_and(|at| at <= now) {
+            self.urgent = true;
+        }
+    }
+}
+
+/// Blocks that wait to be sent, oldest first.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backlog {
+    blocks: [AckBlock; BACKLOG],
+    first: usize,
+    count: usize,
+}
+
+impl Backlog {
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Appends; when full, the oldest goes: its packets are sent again, which costs time but no correctness.
+    fn push(&mut self, block: AckBlock) {
+        if self.count == BACKLOG {
+            self.pop();
+        }
+        let at = self.first.wrapping_add(self.count) % BACKLOG;
+        if let Some(slot) = self.blocks.get_mut(at) {
+            *slot = block;
+            self.count = self.count.wrapping_add(1);
+        }
+    }
+
+    fn pop(&mut self) -> Option<AckBlock> {
+        if self.count == 0 {
+            return None;
+        }
+        let block = self.blocks.get(self.first).copied();
+        self.first = self.first.wrapping_add(1) % BACKLOG;
+        self.count = self.count.wrapping_sub(1);
+        block
+    }
+}
+
+/// `value << by`, 0 once everything is shifted out.
+#[inline]
+fn shift_left(value: u64, by: u64) -> u64 {
+    u32::try_from(by)
+        .ok()
+        .and_then(|by| value.checked_shl(by))
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+#[path = "ack_tests.rs"]
+mod tests;
