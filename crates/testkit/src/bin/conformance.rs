@@ -1,0 +1,54 @@
+//! `usb4-conformance`: runs the suite against one backend; the exit status is the verdict.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use usb4_testkit::{Fabric, cases};
+
+/// Runs the ring API's conformance suite.
+#[derive(Parser)]
+struct Arguments {
+    /// Backend: `soft` or `soft,detached`.
+    #[arg(long, default_value = "soft")]
+    device: String,
+    /// Runs only cases whose name contains this.
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Runs the list this many times.
+    #[arg(long, default_value_t = 1)]
+    repeat: usize,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let (mut passed, mut failed) = (0, 0);
+    for round in 0..arguments.repeat {
+        let chosen = cases::all()
+            .into_iter()
+            .filter(|case| case.name.contains(&arguments.filter));
+        for (number, case) in chosen.enumerate() {
+            let start = Instant::now();
+            let fabric = Fabric::new(&arguments.device, round * 1000 + number)?;
+            let outcome = (case.run)(&fabric);
+            let spent = start.elapsed().as_millis();
+            match outcome {
+                Ok(()) => {
+                    passed += 1;
+                    println!("ok    {} ({spent} ms)", case.name);
+                }
+                Err(error) => {
+                    failed += 1;
+                    println!("FAIL  {} ({spent} ms): {error:#}", case.name);
+                }
+            }
+        }
+    }
+    println!(
+        "conformance {}: {passed} passed, {failed} failed",
+        arguments.device
+    );
+    ensure!(passed > 0, "no case matches {:?}", arguments.filter);
+    ensure!(failed == 0, "{failed} cases failed");
+    Ok(())
+}
