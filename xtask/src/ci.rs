@@ -31,6 +31,14 @@ fn step(name: &'static str, limit: u64, command: Command) -> Step {
     Step { name, limit, command }
 }
 
+/// Another command of this program, as a step.
+fn own(args: &[&str]) -> Command {
+    // Not current_exe(): building the workspace may replace that file meanwhile.
+    let mut command = Command::new("/proc/self/exe");
+    command.args(args);
+    command
+}
+
 fn steps() -> Vec<Step> {
     let mut docs = cargo(["doc", "--workspace", "--no-deps", "--document-private-items"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
@@ -47,7 +55,11 @@ fn steps() -> Vec<Step> {
         ])
     };
     vec![
-        step("lock", 2, cargo(["metadata", "--locked", "--format-version", "1", "--quiet"])),
+        step(
+            "lock",
+            2,
+            cargo(["metadata", "--locked", "--format-version", "1", "--quiet"]),
+        ),
         step("fmt", 2, cargo(["fmt", "--all", "--check"])),
         step(
             "clippy",
@@ -57,6 +69,7 @@ fn steps() -> Vec<Step> {
         step("tests", 20, tests),
         step("doctests", 10, cargo(["test", "--workspace", "--doc"])),
         step("docs", 10, docs),
+        step("freestanding", 10, own(&["freestanding"])),
     ]
 }
 

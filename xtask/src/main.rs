@@ -4,7 +4,11 @@
 //! command fetches lands in the cache (see [`cache`]), what it builds or logs in `target/xtask`.
 //! Start reading at [`ci`], the list of everything that runs on each change.
 
+mod cache;
 mod ci;
+mod debian;
+mod freestanding;
+mod objcheck;
 mod process;
 mod ui;
 mod workspace;
@@ -25,18 +29,22 @@ struct Cli {
 enum Cmd {
     /// Run everything tagged ci: what `ci/test` calls.
     Ci(ci::Args),
+    /// Compile wire, engine and device for the kernel and check the object.
+    Freestanding(freestanding::Args),
 }
 
 impl Cmd {
     fn name(&self) -> &'static str {
         match self {
             Cmd::Ci(_) => "ci",
+            Cmd::Freestanding(_) => "freestanding",
         }
     }
 
     fn run(self) -> anyhow::Result<Verdict> {
         match self {
             Cmd::Ci(args) => ci::run(&args),
+            Cmd::Freestanding(args) => freestanding::run(&args),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! put their ranks into groups of their own) are ended by process id, and nothing else is touched.
 
 use crate::ui::Task;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -31,6 +31,14 @@ impl Outcome {
         all.get(all.len().saturating_sub(lines)..)
             .unwrap_or_default()
             .join("\n")
+    }
+
+    /// The outcome if the job succeeded, else an error that shows how it ended.
+    pub(crate) fn require(self, what: &str) -> Result<Outcome> {
+        if !self.ok {
+            bail!("{what}: {}\n{}", self.how, self.tail(25));
+        }
+        Ok(self)
     }
 }
 

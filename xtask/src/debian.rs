@@ -1,0 +1,164 @@
+//! Debian packages: installed when missing, or unpacked from another suite into the cache.
+
+use crate::cache;
+use crate::process;
+use crate::ui::Task;
+use crate::workspace::work;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Installs those of `packages` that are missing. Needs root for that, and says what to do without it.
+pub(crate) fn ensure(packages: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = packages.iter().copied().filter(|name| !installed(name)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if !rustix::process::geteuid().is_root() {
+        bail!("missing Debian packages; install them with: sudo apt-get install {list}");
+    }
+    let mut task = Task::start(format!("apt-get install {list}"), None);
+    apt(&["update"], &mut task)?;
+    let mut args = vec!["install", "--yes", "--no-install-recommends"];
+    args.extend(&missing);
+    apt(&args, &mut task)?;
+    task.done("installed");
+    Ok(())
+}
+
+fn apt(args: &[&str], task: &mut Task) -> Result<()> {
+    let mut command = Command::new("apt-get");
+    command
+        .args(["-q", "-o", "DPkg::Lock::Timeout=300"])
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    let log = work()
+        .join("apt")
+        .join(format!("{}.log", args.first().unwrap_or(&"apt")));
+    process::run(&mut command, LIMIT, &log, Some(task))?.require("apt-get")?;
+    Ok(())
+}
+
+fn installed(package: &str) -> bool {
+    query("dpkg-query", &["-W", "-f", "${db:Status-Abbrev}", package])
+        .is_some_and(|status| status.starts_with("ii"))
+}
+
+/// Packages of another suite, with what they depend on, unpacked into the cache without running them.
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    pub(crate) include: &'static [&'static str],
+    /// What of it is kept, as paths in the tree, in which a part `*` stands for the one folder there; the rest
+    /// (hundreds of MB) is removed.
+    pub(crate) keep: &'static [&'static str],
+}
+
+impl Suite {
+    /// The unpacked tree.
+    pub(crate) fn tree(&self) -> Result<PathBuf> {
+        let parts = [self.name]
+            .into_iter()
+            .chain(self.include.iter().copied())
+            .chain(self.keep.iter().copied());
+        let key = cache::key(parts.map(str::as_bytes));
+        cache::entry(&format!("{}-{}-{key}", self.name, self.include.join("-")), |at| {
+            self.unpack(at)
+        })
+    }
+
+    fn unpack(&self, at: &Path) -> Result<()> {
+        ensure(&["mmdebstrap", "debian-archive-keyring"])?;
+        let mirror = mirror()?;
+        let mut task = Task::start(
+            format!("unpack {} of Debian {}", self.include.join(", "), self.name),
+            None,
+        );
+        let whole = at.with_extension("whole");
+        let mut command = Command::new("mmdebstrap");
+        command
+            .arg("--variant=extract")
+            .arg(format!("--include={}", self.include.join(",")));
+        for option in network_options() {
+            command.arg(format!("--aptopt={option}"));
+        }
+        command.arg(self.name).arg(&whole).arg(mirror);
+        if whole.exists() {
+            std::fs::remove_dir_all(&whole).context("remove an earlier attempt")?;
+        }
+        let log = work().join("apt").join(format!("{}.log", self.name));
+        process::run(&mut command, LIMIT, &log, Some(&mut task))?.require("mmdebstrap")?;
+        for path in self.keep {
+            let path = resolve(&whole, path)?;
+            let target = at.join(&path);
+            std::fs::create_dir_all(target.parent().unwrap_or(at)).context("create a folder of the tree")?;
+            std::fs::rename(whole.join(&path), target)
+                .with_context(|| format!("the packages have no {}", path.display()))?;
+        }
+        std::fs::remove_dir_all(&whole).context("remove what is not needed")?;
+        task.done("unpacked");
+        Ok(())
+    }
+}
+
+/// `path` with `*` replaced by the only folder at that place of `tree`.
+fn resolve(tree: &Path, path: &str) -> Result<PathBuf> {
+    let mut found = PathBuf::new();
+    for part in path.split('/') {
+        if part == "*" {
+            let entries = std::fs::read_dir(tree.join(&found)).with_context(|| format!("look for {path}"))?;
+            let mut folders = entries
+                .flatten()
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            match (folders.next(), folders.next()) {
+                (Some(only), None) => found.push(only.file_name()),
+                _ => bail!("{path}: not exactly one folder there"),
+            }
+        } else {
+            found.push(part);
+        }
+    }
+    Ok(found)
+}
+
+/// The Debian mirror this machine's apt is set up with.
+fn mirror() -> Result<String> {
+    const FORMAT: &str = "$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)";
+    let find = || {
+        let targets = query("apt-get", &["indextargets", "--format", FORMAT])?;
+        targets
+            .lines()
+            .find_map(|line| line.strip_prefix("Debian|Debian|main|").map(str::to_string))
+    };
+    if let Some(uri) = find() {
+        return Ok(uri);
+    }
+    let mut task = Task::start("apt-get update", None);
+    apt(&["update"], &mut task)?;
+    task.done("lists read");
+    find().context("apt on this machine is set up with no Debian mirror")
+}
+
+/// Proxy and certificate settings of this machine's apt, for the apt that mmdebstrap runs.
+fn network_options() -> Vec<String> {
+    let all = query("apt-config", &["dump", "Acquire"]).unwrap_or_default();
+    all.lines()
+        .filter(|line| line.contains("::Proxy") || line.contains("::Ca"))
+        .map(str::to_string)
+        .collect()
+}
+
+fn query(program: &str, args: &[&str]) -> Option<String> {
+    let out = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    out.status
+        .success()
+        .then(|| String::from_utf8_lossy(&out.stdout).into_owned())
+}

@@ -1,0 +1,330 @@
+//! `cargo xtask freestanding`: do wire, engine, ring-abi and device still fit the kernel?
+//!
+//! Compiles them with the oldest supported compiler (Debian trixie's rustc 1.85) and the kernel's flags to one
+//! x86-64 object, as Kbuild will, and checks that nothing in it can hurt a kernel: no undefined symbol beyond a
+//! short list (so no panic, no allocator, no 128-bit division), no vector or x87 instruction, no indirect
+//! branch, no recursion, small stack frames.
+
+use crate::cache;
+use crate::debian::{self, Suite};
+use crate::objcheck::{self, Facts};
+use crate::process;
+use crate::ui::{Task, Verdict};
+use crate::workspace::{root, work};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Stack budget of one function, from the design: kernel stacks are 16 KiB and we are deep in them.
+const FRAME_MAX: u64 = 1024;
+
+/// The compiler, its libraries and the sources of `core`. Run through the tree's own dynamic loader.
+const COMPILER: Suite = Suite {
+    name: "trixie",
+    include: &["rustc", "rust-src"],
+    keep: &[
+        "usr/bin/rustc",
+        "usr/lib/x86_64-linux-gnu",
+        "usr/lib/rustlib/src",
+        "usr/src",
+    ],
+};
+
+/// What arch/x86/Makefile passes for Rust code with return thunks, IBT and function padding; overflow checks
+/// off, since they are panics.
+const FLAGS: &[&str] = &[
+    "--target=x86_64-unknown-none",
+    "-Copt-level=2",
+    "-Cpanic=abort",
+    "-Ccode-model=kernel",
+    "-Crelocation-model=static",
+    "-Cno-redzone=y",
+    "-Cforce-frame-pointers=y",
+    "-Cforce-unwind-tables=n",
+    "-Zfunction-return=thunk-extern",
+    "-Zcf-protection=branch",
+    "-Zno-jump-tables",
+    "-Ctarget-cpu=x86-64",
+    "-Ztune-cpu=generic",
+    "-Zpatchable-function-entry=16,16",
+    "-Cembed-bitcode=y",
+    "-Csymbol-mangling-version=v0",
+    "-Coverflow-checks=n",
+    "-Cdebug-assertions=n",
+    "-Zemit-stack-sizes",
+    "--sysroot=/nonexistent",
+];
+
+/// The workspace crates in the object, in order of dependence.
+const CRATES: &[(&str, &str)] = &[("usb4_wire", "crates/wire"), ("usb4_kobj", "crates/kobj")];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// List every function with its stack frame.
+    #[arg(long)]
+    frames: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    debian::ensure(&["binutils"])?;
+    let compiler = Compiler {
+        tree: COMPILER.tree()?,
+    };
+    let version = compiler.version()?;
+    println!("{version}");
+    let core = compiler.core(&version)?;
+    compiler.check_the_gate(&core)?;
+    let object = compiler.object(&core)?;
+    let (facts, faults) = examine(&object)?;
+    if args.frames {
+        let mut frames: Vec<_> = facts.functions.iter().map(|(name, f)| (f.frame, name)).collect();
+        frames.sort();
+        frames
+            .iter()
+            .for_each(|(frame, name)| println!("{frame:6}  {name}"));
+    }
+    faults.iter().for_each(|fault| println!("fault: {fault}"));
+    let largest = facts.functions.values().map(|f| f.frame).max().unwrap_or(0);
+    let seen = format!(
+        "{} functions, {} bytes of code, {} of data, largest frame {largest} bytes, deepest path {}",
+        facts.functions.len(),
+        facts.text,
+        facts.data,
+        facts
+            .deepest()
+            .map_or("recursive".to_string(), |(depth, _)| format!("{depth} bytes")),
+    );
+    Ok(if faults.is_empty() {
+        Verdict::new(true, seen)
+    } else {
+        Verdict::fail(format!("{} faults in {}; {seen}", faults.len(), object.display()))
+    })
+}
+
+fn examine(object: &Path) -> Result<(Facts, Vec<String>)> {
+    let bytes = fs::read(object).context("read the object")?;
+    if !objcheck::is_kernel_object(&bytes) {
+        bail!("{} is not a relocatable x86-64 object", object.display());
+    }
+    let facts = Facts::read(&bytes)?;
+    let mut faults = symbols(&facts)?;
+    faults.extend(frames(&facts));
+    faults.extend(instructions(object)?);
+    Ok((facts, faults))
+}
+
+fn symbols(facts: &Facts) -> Result<Vec<String>> {
+    let path = root().join("ci/freestanding/undefined-symbols.txt");
+    let list = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    let allowed: Vec<&str> = list
+        .lines()
+        .map(str::trim)
+        .filter(|s| !s.is_empty() && !s.starts_with('#'))
+        .collect();
+    let fits = |name: &str| {
+        allowed.iter().any(|entry| {
+            entry
+                .strip_suffix('*')
+                .map_or(*entry == name, |prefix| name.starts_with(prefix))
+        })
+    };
+    let mut faults = vec![];
+    for name in facts.undefined.iter().filter(|name| !fits(name)) {
+        faults.push(format!(
+            "undefined symbol {name}, used by {}",
+            facts.who_refers(name).join(", ")
+        ));
+    }
+    for (name, function) in &facts.functions {
+        for panic in function
+            .refers
+            .iter()
+            .filter(|callee| callee.starts_with("core::") && callee.contains("panic"))
+        {
+            if !name.starts_with("core::panicking") {
+                faults.push(format!("{name} can panic: it refers to {panic}"));
+            }
+        }
+    }
+    Ok(faults)
+}
+
+fn frames(facts: &Facts) -> Vec<String> {
+    let mut faults: Vec<String> = facts
+        .functions
+        .iter()
+        .filter(|(_, function)| function.frame > FRAME_MAX)
+        .map(|(name, function)| format!("{name} has a stack frame of {} bytes", function.frame))
+        .collect();
+    if facts.deepest().is_none() {
+        faults.push("functions call each other in a circle, so the stack has no bound".to_string());
+    }
+    faults
+}
+
+fn instructions(object: &Path) -> Result<Vec<String>> {
+    let mut command = Command::new("objdump");
+    command.args(["--disassemble", "--no-show-raw-insn"]).arg(object);
+    let log = folder().join("disassembly.txt");
+    let outcome = process::run(&mut command, Duration::from_secs(120), &log, None)?.require("objdump")?;
+    let found = objcheck::forbidden_instructions(&outcome.text);
+    Ok(found
+        .into_iter()
+        .map(|(function, code, why)| format!("{function}: {code}: {why}"))
+        .collect())
+}
+
+struct Compiler {
+    tree: PathBuf,
+}
+
+impl Compiler {
+    fn command(&self) -> Command {
+        let libraries = self.tree.join("usr/lib/x86_64-linux-gnu");
+        let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+        command
+            .arg("--library-path")
+            .arg(&libraries)
+            .arg(self.tree.join("usr/bin/rustc"));
+        command.env("RUSTC_BOOTSTRAP", "1").env_remove("RUSTFLAGS");
+        command
+    }
+
+    fn rustc(&self, what: &str, add: impl FnOnce(&mut Command)) -> Result<()> {
+        let mut task = Task::start(format!("rustc {what}"), None);
+        let mut command = self.command();
+        add(command.args(FLAGS));
+        let log = folder().join(format!("{what}.log"));
+        process::run(&mut command, Duration::from_secs(600), &log, Some(&mut task))?.require(what)?;
+        task.done("compiled");
+        Ok(())
+    }
+
+    fn version(&self) -> Result<String> {
+        let log = folder().join("version.log");
+        let outcome = process::run(
+            self.command().arg("--version"),
+            Duration::from_secs(60),
+            &log,
+            None,
+        )?;
+        Ok(outcome.require("trixie's rustc")?.text.trim().to_string())
+    }
+
+    /// `core` and the stand-in for compiler_builtins, built once for this compiler and these flags.
+    fn core(&self, version: &str) -> Result<PathBuf> {
+        let stand_in = root().join("ci/freestanding/compiler_builtins.rs");
+        let text = fs::read(&stand_in).context("read compiler_builtins.rs")?;
+        let key = cache::key(
+            [version.as_bytes(), &text]
+                .into_iter()
+                .chain(FLAGS.iter().map(|f| f.as_bytes())),
+        );
+        cache::entry(&format!("kernel-core-{key}"), |at| {
+            fs::create_dir_all(at).context("create the folder for core")?;
+            let source = fs::read_dir(self.tree.join("usr/src"))
+                .context("find the sources of core")?
+                .flatten()
+                .map(|entry| entry.path().join("library/core/src/lib.rs"))
+                .find(|path| path.exists())
+                .context("rust-src has no library/core")?;
+            self.rustc("core", |command| {
+                command.args([
+                    "--edition=2021",
+                    "--crate-type=rlib",
+                    "--crate-name=core",
+                    "--cap-lints=allow",
+                ]);
+                command.arg("--out-dir").arg(at).arg(source);
+            })?;
+            self.rustc("compiler_builtins", |command| {
+                command.args([
+                    "--edition=2021",
+                    "--crate-type=rlib",
+                    "--crate-name=compiler_builtins",
+                ]);
+                command
+                    .arg("--extern")
+                    .arg(format!("core={}", at.join("libcore.rlib").display()));
+                command.arg("--out-dir").arg(at).arg(stand_in);
+            })
+        })
+    }
+
+    /// A gate that finds nothing may be blind: it must find each fault of a crate made of faults.
+    fn check_the_gate(&self, core: &Path) -> Result<()> {
+        let object = self.link(core, "bad", &root().join("ci/freestanding/bad.rs"), &[])?;
+        let (_, faults) = examine(&object)?;
+        let expected = [
+            "undefined symbol usb4_core_may_panic",
+            "indexes can panic",
+            "undefined symbol __muldf3",
+            "undefined symbol __udivti3",
+            "takes_much_stack has a stack frame",
+            "circle",
+            "branches_indirectly: ",
+        ];
+        for fault in expected {
+            if !faults.iter().any(|found| found.contains(fault)) {
+                bail!("the gate does not notice \"{fault}\" in bad.rs; it found: {faults:#?}");
+            }
+        }
+        Ok(())
+    }
+
+    fn object(&self, core: &Path) -> Result<PathBuf> {
+        let out = folder();
+        for (at, (name, folder)) in CRATES.iter().enumerate() {
+            self.rustc(name, |command| {
+                self.common(command, core, CRATES.iter().take(at).map(|(earlier, _)| *earlier));
+                command
+                    .args(["--crate-type=rlib", "--crate-name", name, "--out-dir"])
+                    .arg(&out);
+                command.arg(root().join(folder).join("src/lib.rs"));
+            })?;
+        }
+        self.link(core, "usb4_core", &root().join("kmod/core.rs"), &["usb4_kobj"])
+    }
+
+    /// Compiles `root` and all it uses to one object.
+    fn link(&self, core: &Path, name: &str, root: &Path, externs: &[&str]) -> Result<PathBuf> {
+        let object = folder().join(format!("{name}.o"));
+        self.rustc(name, |command| {
+            self.common(command, core, externs.iter().copied());
+            command.args([
+                "--crate-type=staticlib",
+                "-Clto=fat",
+                "-Ccodegen-units=1",
+                "--crate-name",
+                name,
+            ]);
+            command.arg(format!("--emit=obj={}", object.display())).arg(root);
+        })?;
+        Ok(object)
+    }
+
+    fn common<'a>(&self, command: &mut Command, core: &Path, externs: impl Iterator<Item = &'a str>) {
+        command
+            .args(["--edition=2024", "-Dwarnings"])
+            .arg("-L")
+            .arg(folder());
+        for name in ["core", "compiler_builtins"] {
+            command.arg("--extern").arg(format!(
+                "{name}={}",
+                core.join(format!("lib{name}.rlib")).display()
+            ));
+        }
+        for name in externs {
+            command.arg("--extern").arg(format!(
+                "{name}={}",
+                folder().join(format!("lib{name}.rlib")).display()
+            ));
+        }
+    }
+}
+
+fn folder() -> PathBuf {
+    work().join("freestanding")
+}
