@@ -1,2 +1,51 @@
-//! Endpoints, memory regions, queues, quotas and poll ownership above the engine.
+//! The device: everything between a client's queues and the engine's links.
+//!
+//! [`Device`] holds clients and their quotas, endpoints, completion queues, memory regions, address handles and
+//! the table of links. It takes entries off queues that clients may rewrite at any moment, validates a private
+//! copy of each, and turns them into engine work; it answers the engine's [`usb4_engine::Host`] questions; and
+//! [`Device::service`] moves payload between frames and registered memory without holding a link's lock.
+//!
+//! It is not a driver: rails, rings, frame buffers, mappings and threads are the [`Home`]'s, be it a process
+//! (`usb4-soft`) or the kernel. It allocates nothing; tables and queues come as slabs and mappings.
+//!
+//! # Locks
+//!
+//! submission queue of an endpoint -> link -> receive queue of an endpoint -> completion queue; the others
+//! (clients, sources, regions' free list, attention list) are leaves. Memory regions are reached without a lock.
+//!
+//! Where to start: [`Home`] and [`Port`] (what to implement), [`Device::submit`] and [`Device::service`] (what
+//! to call), [`Owner`] (who calls).
 #![no_std]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)
+)]
+
+#[cfg(test)]
+extern crate std;
+
+mod config;
+mod device;
+mod error;
+mod home;
+mod id;
+mod lock;
+mod owner;
+mod sync;
+
+pub use config::{
+    Access, CqConfig, DeviceConfig, EndpointConfig, EndpointKind, EndpointState, Keys, Quota, RegionConfig,
+};
+pub use device::{AhSlot, Device, DeviceStorage, OpSlot, Scratch, Serviced};
+pub use error::{DeviceError, Object};
+pub use home::{Home, Port};
+pub use id::{ClientId, CqId, EndpointId, LinkId};
+pub use lock::{Lock, LockGuard, RawLock, SpinLock};
+pub use owner::{Expired, Leave, Notified, Owner};

@@ -15,7 +15,8 @@
 //! ordered one way or the other: if the sleeper's comes first, its flag store is visible to the waker's load,
 //! and the waker wakes it; if the waker's comes first, its index store is visible to the sleeper's load, and
 //! the sleeper does not sleep. (The argument is the one in io-uring's `squeue.rs` for `need_wakeup`.)
-//! `tests/loom.rs` checks it.
+//! `tests/loom.rs` checks it. The flag itself is stored with Release and loaded with Acquire, so that what the
+//! sleeper did before it asked to be woken is visible to the call that wakes it.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -119,7 +120,7 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Producer<M, E> {
         fence(Ordering::SeqCst);
         self.queue
             .word(FLAGS_WORD)
-            .is_ok_and(|word| word.load(Ordering::Relaxed) & ARMED != 0)
+            .is_ok_and(|word| word.load(Ordering::Acquire) & ARMED != 0)
     }
 
     /// After [`Self::publish`]: whether the consumer armed the queue ([`crate::ARMED`]); disarms it, so that it
@@ -244,7 +245,7 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
     /// # Errors
     /// The peer's index is hostile.
     pub fn arm(&mut self) -> Result<bool, Hostile> {
-        self.queue.word(FLAGS_WORD)?.store(ARMED, Ordering::Relaxed);
+        self.queue.word(FLAGS_WORD)?.store(ARMED, Ordering::Release);
         fence(Ordering::SeqCst);
         if self.produced != self.next {
             return Ok(false);
