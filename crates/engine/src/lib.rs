@@ -28,6 +28,7 @@ extern crate alloc;
 extern crate std;
 
 mod ack;
+mod bringup;
 mod config;
 mod counters;
 mod errors;
@@ -41,6 +42,7 @@ mod staged;
 mod storage;
 mod types;
 
+pub use bringup::{Action, DownReason, LocalInfo, PeerInfo, RailFsm, RailState};
 pub use config::{LinkConfig, MAX_RAILS, RailConfig};
 pub use counters::Counters;
 pub use errors::{AttachError, OpenError, PostError};

@@ -1,0 +1,506 @@
+//! Bringing a rail up and down: the state machine behind the control channel.
+//!
+//! Both sides run the same machine. Each draws a tag (which the peer's frames must carry) and a nonce for the
+//! session to come, its *next identity*, and offers it until there is a session:
+//!
+//! ```text
+//!   A                                    B
+//!   OFFER(a)            ---------------->          a, b: nonces; every message has the sender's
+//!       <----------------  ACCEPT(b, echo a)       tag, HopID, ring size and limits
+//!   enable paths to B's HopID
+//!   PATHS_UP(a, echo b) ---------------->          until acknowledged
+//!       <------------  PATHS_UP_ACK(b, echo a)
+//!                                        enable paths to A's HopID
+//!       <-------------  PATHS_UP(b, echo a)        A: up
+//!   PATHS_UP_ACK(a, echo b) ------------>          B: up since its own paths are
+//! ```
+//!
+//! A session is a pair of identities. It begins in one of two ways only: by an ACCEPT that echoes the nonce of
+//! our running offer, or by a PATHS_UP that echoes our next nonce. Both prove that the sender has seen a nonce
+//! which we drew after the last session began, so nothing recorded earlier can begin or replace a session. An
+//! OFFER proves nothing and changes nothing: it is answered with the current identity if it comes from the
+//! session's peer, with the next identity otherwise. That is how a peer that has restarted takes over.
+//!
+//! A side sends data only while [`Action::Up`] holds: its own paths are on and the peer's PATHS_UP for this very
+//! session has come.
+//!
+//! Whoever loses its session offers; the other follows when the echo comes. A session the peer does not confirm
+//! ([`ControlKind::PathsUp`] unanswered) is given up, and offering begins anew. Nothing is ever given up for good.
+
+mod handshake;
+mod outbox;
+mod paths;
+mod retry;
+
+use usb4_wire::{Control, ControlBody, ControlKind, NodeId, Reason};
+
+use crate::Nanos;
+use outbox::{Message, Outbox};
+use paths::{PathOrder, PathResult, Paths};
+use retry::Retry;
+
+/// Interval between BYEs, and how many there are (design, section 7: 3 x 300 ms).
+const BYE_INTERVAL: Nanos = 300_000_000;
+const BYES: u8 = 3;
+
+/// Unanswered PATHS_UPs after which the peer is taken to have another session in mind; about 3 s.
+const PATHS_UP_TRIES: u8 = 5;
+
+/// Least time between two RESETs.
+const RESET_INTERVAL: Nanos = 100_000_000;
+
+/// What this side brings into a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalInfo {
+    /// This host.
+    pub node: NodeId,
+    /// Lowest frame version spoken.
+    pub ver_min: u8,
+    /// Highest frame version spoken.
+    pub ver_max: u8,
+    /// HopID on which this side's frames leave.
+    pub tx_hop: u32,
+    /// Slots of the receive ring; more than [`usb4_wire::RING_RESERVE`].
+    pub ring_size: u32,
+    /// Longest time this side holds an acknowledgement back, in microseconds.
+    pub max_ack_delay_us: u32,
+    /// Features wanted.
+    pub features: u32,
+    /// Incoming flows this side can hold.
+    pub max_flows: u32,
+    /// Reads and atomics this side answers at a time.
+    pub max_reads: u32,
+}
+
+/// What a session was agreed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// The peer, as it calls itself: nothing proves it.
+    pub node: NodeId,
+    /// Frame version of the session.
+    pub version: u8,
+    /// The peer's tag, for frames sent.
+    pub tx_tag: u64,
+    /// This side's tag, for frames received.
+    pub rx_tag: u64,
+    /// HopID on which the peer's frames leave.
+    pub tx_hop: u32,
+    /// Slots of the peer's receive ring.
+    pub ring_size: u16,
+    /// Longest time the peer holds an acknowledgement back.
+    pub max_ack_delay: Nanos,
+    /// Features in force: wanted by both.
+    pub features: u32,
+    /// Incoming flows the peer can hold.
+    pub max_flows: u32,
+    /// Reads and atomics the peer answers at a time.
+    pub max_reads: u32,
+    /// The nonce the peer says it has received on another rail, 0 if none. It proves that this rail belongs to
+    /// the same link if, and only if, this side has sent that nonce there.
+    pub join: u64,
+}
+
+/// Why a rail went down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DownReason {
+    /// A new session takes this one's place: the peer has restarted, or one side joins another link.
+    Replaced,
+    /// The peer said BYE.
+    PeerClosed,
+    /// The peer does not know the session any more.
+    PeerReset,
+    /// [`RailFsm::close`] or [`RailFsm::abort`] was called.
+    Closed,
+}
+
+/// What the home has to do, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a control message to the peer.
+    Send(Control),
+    /// Reserve the peer's HopID, start rings, prime the receive ring, enable the paths; then call
+    /// [`RailFsm::paths_enabled`], or [`RailFsm::paths_disabled`] if that cannot be done now.
+    EnablePaths {
+        /// HopID on which the peer's frames leave.
+        peer_hop: u32,
+    },
+    /// Let the TX ring run dry (bounded), disable the paths while the receive ring is still replenished, stop the
+    /// rings, then call [`RailFsm::paths_disabled`].
+    DisablePaths,
+    /// Data may be sent: attach the rail.
+    Up(PeerInfo),
+    /// No frame may be posted any more: detach the rail, let the TX ring run dry (bounded). The receive ring is
+    /// replenished as before, until the paths are disabled: the peer may not know yet.
+    Down(DownReason),
+}
+
+/// How far a rail has come, for status tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RailState {
+    /// Offering a session; nobody has accepted.
+    Offering,
+    /// The peer, or this side, refuses: offered again from time to time.
+    Refused(Reason),
+    /// A session is agreed; the home enables the paths.
+    Enabling,
+    /// The paths are on; waiting for the peer's.
+    WaitingForPeer,
+    /// Data may flow.
+    Up,
+    /// Saying BYE.
+    Closing,
+    /// Over.
+    Closed,
+}
+
+/// What one side is known by in one session.
+#[derive(Clone, Copy, Debug, Default)]
+struct Identity {
+    tag: u64,
+    nonce: u64,
+}
+
+impl Identity {
+    fn draw(rng: &mut impl FnMut() -> u64) -> Self {
+        Self {
+            // 0 means "none" on the wire.
+            tag: rng().max(1),
+            nonce: rng().max(1),
+        }
+    }
+}
+
+/// A session, agreed and perhaps up.
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    mine: Identity,
+    peer_nonce: u64,
+    info: PeerInfo,
+    /// The peer's PATHS_UP has come.
+    peer_up: bool,
+    /// The peer has acknowledged ours.
+    acked: bool,
+    /// The home has been told.
+    up: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// BYEs are being sent.
+    Farewell {
+        sent: u8,
+        next: Nanos,
+    },
+    Over,
+}
+
+/// The bring-up state machine of one rail. Feed it control messages, the home's answers and the time; after each
+/// call, carry out what [`RailFsm::poll_output`] yields, until it yields nothing.
+#[derive(Debug)]
+pub struct RailFsm {
+    local: LocalInfo,
+    join: u64,
+    phase: Phase,
+    /// Identity of the next session; has been in no session yet.
+    next: Identity,
+    session: Option<Session>,
+    offer: Retry,
+    announce: Retry,
+    refused: Option<Reason>,
+    paths: Paths,
+    /// Nonce of the peer's BYE, to be acknowledged once our paths are off.
+    bye_from: Option<u64>,
+    reset_at: Option<Nanos>,
+    down: Option<DownReason>,
+    up: Option<PeerInfo>,
+    outbox: Outbox,
+}
+
+impl RailFsm {
+    /// Begins to offer. `rng` yields unpredictable 64-bit values.
+    pub fn new(now: Nanos, local: LocalInfo, rng: &mut impl FnMut() -> u64) -> Self {
+        let mut fsm = Self {
+            local,
+            join: 0,
+            phase: Phase::Running,
+            next: Identity::draw(rng),
+            session: None,
+            offer: Retry::default(),
+            announce: Retry::default(),
+            refused: None,
+            paths: Paths::default(),
+            bye_from: None,
+            reset_at: None,
+            down: None,
+            up: None,
+            outbox: Outbox::default(),
+        };
+        fsm.offer.start(now);
+        fsm.settle(now);
+        fsm
+    }
+
+    /// What to do next. Messages come before path orders, [`Action::Down`] before everything.
+    pub fn poll_output(&mut self) -> Option<Action> {
+        if let Some(reason) = self.down.take() {
+            return Some(Action::Down(reason));
+        }
+        if let Some(message) = self.outbox.pop() {
+            return Some(Action::Send(self.control(message)));
+        }
+        if let Some(order) = self.paths.take_order() {
+            return Some(match order {
+                PathOrder::Enable(peer_hop) => Action::EnablePaths { peer_hop },
+                PathOrder::Disable => Action::DisablePaths,
+            });
+        }
+        self.up.take().map(Action::Up)
+    }
+
+    /// A control message has come from the peer. Messages that make no sense now are ignored.
+    pub fn on_control(&mut self, now: Nanos, message: &Control, rng: &mut impl FnMut() -> u64) {
+        self.handle(now, message, rng);
+        self.settle(now);
+    }
+
+    /// When [`RailFsm::on_timer`] is to be called.
+    pub fn deadline(&self) -> Option<Nanos> {
+        match self.phase {
+            Phase::Running => match (self.offer.deadline(), self.announce.deadline()) {
+                (Some(offer), Some(announce)) => Some(offer.min(announce)),
+                (offer, announce) => offer.or(announce),
+            },
+            Phase::Farewell { next, .. } => Some(next),
+            Phase::Over => None,
+        }
+    }
+
+    /// Time has passed.
+    pub fn on_timer(&mut self, now: Nanos) {
+        self.settle(now);
+    }
+
+    /// The home has carried out [`Action::EnablePaths`].
+    pub fn paths_enabled(&mut self, now: Nanos) {
+        self.paths.on_enabled();
+        self.settle(now);
+    }
+
+    /// The home has carried out [`Action::DisablePaths`]; or it could not carry out [`Action::EnablePaths`], and
+    /// the session is offered again later.
+    pub fn paths_disabled(&mut self, now: Nanos) {
+        if self.paths.on_disabled() == PathResult::Failed && self.phase == Phase::Running {
+            self.drop_session(DownReason::Replaced);
+            self.offer.start(now.saturating_add(retry::FIRST));
+        }
+        self.settle(now);
+    }
+
+    /// The join nonce received on an established rail: from now on messages carry it, and the session is offered
+    /// anew, so that the peer sees it in a session whose echo is fresh. A session that is up stays so until the
+    /// peer has accepted.
+    pub fn set_join(&mut self, now: Nanos, nonce: u64) {
+        if self.phase != Phase::Running || self.join == nonce {
+            return;
+        }
+        self.join = nonce;
+        if self.session.is_some() {
+            self.offer.start(now);
+        } else {
+            self.offer.hurry(now);
+        }
+        self.settle(now);
+    }
+
+    /// A frame with an unknown tag has arrived: tells the peer, at most ten times a second, that the session it
+    /// believes in is over.
+    pub fn unknown_tag(&mut self, now: Nanos, tag: u64) {
+        let current = self.session.is_some_and(|session| session.mine.tag == tag);
+        let recent = self
+            .reset_at
+            .is_some_and(|at| now < at.saturating_add(RESET_INTERVAL));
+        if self.phase == Phase::Running && !current && !recent {
+            self.reset_at = Some(now);
+            self.push(ControlKind::Reset, Identity { tag, nonce: 0 }, 0, None);
+        }
+    }
+
+    /// Takes the rail down for good: BYE, three times at most, then the paths go off. [`RailFsm::is_closed`] tells
+    /// when that is done.
+    pub fn close(&mut self, now: Nanos) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        if self.session.is_none() {
+            return self.abort(now);
+        }
+        self.session_down(DownReason::Closed);
+        self.offer.stop();
+        self.announce.stop();
+        self.outbox.clear();
+        self.phase = Phase::Farewell { sent: 0, next: now };
+        self.settle(now);
+    }
+
+    /// Takes the rail down without a word: the cable is gone.
+    pub fn abort(&mut self, now: Nanos) {
+        self.drop_session(DownReason::Closed);
+        self.offer.stop();
+        self.outbox.clear();
+        self.phase = Phase::Over;
+        self.settle(now);
+    }
+
+    /// Whether the rail is closed and its paths are off: the machine can be dropped.
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Over && self.paths.is_off() && self.down.is_none()
+    }
+
+    /// How far the rail has come.
+    pub fn state(&self) -> RailState {
+        match (self.phase, &self.session) {
+            (Phase::Farewell { .. }, _) => RailState::Closing,
+            (Phase::Over, _) => RailState::Closed,
+            (Phase::Running, Some(session)) if session.up => RailState::Up,
+            (Phase::Running, Some(_)) if self.paths.ready() => RailState::WaitingForPeer,
+            (Phase::Running, Some(_)) => RailState::Enabling,
+            (Phase::Running, None) => self.refused.map_or(RailState::Offering, RailState::Refused),
+        }
+    }
+
+    /// Brings everything in line with the state reached: timers that have expired, news for the home.
+    fn settle(&mut self, now: Nanos) {
+        match self.phase {
+            Phase::Running => self.settle_running(now),
+            Phase::Farewell { sent, next } => self.settle_farewell(now, sent, next),
+            Phase::Over => {}
+        }
+        if self.paths.is_off() {
+            if let Some(nonce) = self.bye_from.take() {
+                self.push(ControlKind::ByeAck, Identity::default(), nonce, None);
+            }
+        }
+    }
+
+    fn settle_running(&mut self, now: Nanos) {
+        if self.offer.expire(now, self.next.nonce) {
+            self.push(ControlKind::Offer, self.next, 0, None);
+        }
+        let ready = self.paths.ready();
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        if !ready {
+            return;
+        }
+        if session.peer_up && !session.up {
+            session.up = true;
+            self.up = Some(session.info);
+        }
+        if session.acked {
+            return;
+        }
+        if !self.announce.is_on() {
+            self.announce.start(now);
+        }
+        let (mine, peer) = (session.mine, session.peer_nonce);
+        let unheard = !session.peer_up && self.announce.tries() >= PATHS_UP_TRIES;
+        if self.announce.expire(now, mine.nonce) {
+            if unheard {
+                // The paths stay on until another session needs others: should the peer take a late PATHS_UP
+                // for a good one, its frames still meet a path.
+                self.session = None;
+                self.announce.stop();
+                self.offer.start(now);
+                return self.settle_running(now);
+            }
+            self.push(ControlKind::PathsUp, mine, peer, None);
+        }
+    }
+
+    fn settle_farewell(&mut self, now: Nanos, sent: u8, next: Nanos) {
+        let Some(session) = self.session else {
+            self.phase = Phase::Over;
+            return;
+        };
+        if now < next {
+            return;
+        }
+        if sent >= BYES {
+            return self.end_farewell();
+        }
+        self.push(
+            ControlKind::Bye,
+            session.mine,
+            session.peer_nonce,
+            Some(Reason::Shutdown),
+        );
+        self.phase = Phase::Farewell {
+            sent: sent.saturating_add(1),
+            next: now.saturating_add(BYE_INTERVAL),
+        };
+    }
+
+    fn end_farewell(&mut self) {
+        self.drop_session(DownReason::Closed);
+        self.phase = Phase::Over;
+    }
+
+    /// Ends the session, if there is one; its paths go off.
+    fn drop_session(&mut self, reason: DownReason) {
+        self.session_down(reason);
+        self.session = None;
+        self.announce.stop();
+        self.paths.want_off();
+    }
+
+    /// Tells the home that the session is not up any more, if it was told that it is.
+    fn session_down(&mut self, reason: DownReason) {
+        if let Some(session) = &mut self.session {
+            if session.up {
+                session.up = false;
+                // The home need not hear of a session it has not been told of yet.
+                if self.up.take().is_none() {
+                    self.down = Some(reason);
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, kind: ControlKind, mine: Identity, echo: u64, reason: Option<Reason>) {
+        self.outbox.push(Message {
+            kind,
+            tag: mine.tag,
+            nonce: mine.nonce,
+            echo,
+            reason: reason.map_or(0, Reason::code),
+        });
+    }
+
+    fn control(&self, message: Message) -> Control {
+        let local = &self.local;
+        Control {
+            kind: message.kind,
+            body: ControlBody {
+                ver_min: local.ver_min,
+                ver_max: local.ver_max,
+                node_id: local.node,
+                tag: message.tag,
+                nonce: message.nonce,
+                echo: message.echo,
+                join: self.join,
+                tx_hop: local.tx_hop,
+                ring_size: local.ring_size,
+                max_ack_delay_us: local.max_ack_delay_us,
+                features: local.features,
+                max_flows: local.max_flows,
+                max_reads: local.max_reads,
+                reason: message.reason,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
