@@ -1,0 +1,171 @@
+//! `usb4ctl bench`: latency and bandwidth over message sizes.
+//!
+//! The client decides every run and tells the server in a [`protocol::Run`]; the server answers with what it
+//! needs to know ([`protocol::Reply`]). Bytes are checked at the receiver, see `check.rs`. `latency.rs` and
+//! `bandwidth.rs` hold the two measured loops, `report.rs` and `plot.rs` what is printed.
+
+mod bandwidth;
+mod check;
+mod latency;
+mod plot;
+mod protocol;
+mod report;
+mod server;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::address;
+use crate::session::{Session, message_len};
+use protocol::{Kind, Operation, Run};
+use report::{Report, Row};
+
+/// Measures latency and bandwidth over message sizes.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Address printed by `usb4ctl bench --serve` at the peer; without it the command runs both ends here.
+    #[arg(conflicts_with = "serve")]
+    address: Option<String>,
+    /// Is the other end, for one client after another; prints the address to give to it.
+    #[arg(long)]
+    serve: bool,
+    /// Operation to measure.
+    #[arg(long, value_enum, default_value_t = Operation::Send)]
+    op: Operation,
+    /// Smallest message in bytes.
+    #[arg(long, default_value_t = 8)]
+    min: u64,
+    /// Largest message in bytes.
+    #[arg(long, default_value_t = 1 << 20)]
+    max: u64,
+    /// Round trips per size.
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    iterations: u64,
+    /// Megabytes per size in the bandwidth part.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    megabytes: u64,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+    /// Draws latency and bandwidth into this SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
+    if arguments.serve {
+        return server::serve(Session::open(device)?);
+    }
+    let mut session = Session::open(device)?;
+    let (address, _server) = match &arguments.address {
+        Some(address) => (address.clone(), None),
+        None => {
+            let (address, server) = spawn_server(&session.device.info().name)?;
+            (address, Some(server))
+        }
+    };
+    let peer = address::parse(&address)?;
+    message_len(&session.device, arguments.max)?;
+    let sizes = sizes(arguments.min, arguments.max)?;
+    let progress = ProgressBar::new(2 * sizes.len() as u64);
+    progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")?);
+    let mut rows = Vec::new();
+    for size in sizes {
+        progress.set_message(format!("{size} B latency"));
+        let run = Run {
+            kind: Kind::Latency,
+            op: arguments.op,
+            size,
+            count: arguments.iterations,
+        };
+        let latency = latency::client(&mut session, peer, &run)?;
+        progress.inc(1);
+        progress.set_message(format!("{size} B bandwidth"));
+        let count = (arguments.megabytes * 1_000_000 / size.max(1)).clamp(64, 1_000_000);
+        let run = Run {
+            kind: Kind::Bandwidth,
+            op: arguments.op,
+            size,
+            count,
+        };
+        let bandwidth = bandwidth::client(&mut session, peer, &run)?;
+        progress.inc(1);
+        rows.push(Row::new(size, &latency, &bandwidth));
+    }
+    progress.finish_and_clear();
+    let report = Report::new(session.device.info(), arguments.op, rows);
+    if let Some(file) = &arguments.svg {
+        plot::draw(&report, file).with_context(|| format!("writing {}", file.display()))?;
+    }
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&report)?
+    } else {
+        report.table()
+    };
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(())
+}
+
+/// Powers of two from `min` to `max`, both included.
+fn sizes(min: u64, max: u64) -> Result<Vec<u64>> {
+    if min == 0 || min > max {
+        bail!("--min {min} --max {max}: give 1 <= min <= max");
+    }
+    let mut sizes = vec![min];
+    let mut next = min.next_power_of_two();
+    while next < max {
+        if next > min {
+            sizes.push(next);
+        }
+        next *= 2;
+    }
+    if max > min {
+        sizes.push(max);
+    }
+    Ok(sizes)
+}
+
+/// The other end as a child process, ended with the benchmark.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only when the child is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn spawn_server(device: &str) -> Result<(String, Server)> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["--device", device, "bench", "--serve"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting the other end")?;
+    let stdout = child.stdout.take().context("the other end has no output")?;
+    let server = Server(child);
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    if line.is_empty() {
+        bail!("the other end ended before it printed its address");
+    }
+    Ok((line.trim().to_string(), server))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_two_between_the_ends() {
+        assert_eq!(sizes(1, 1).unwrap(), [1]);
+        assert_eq!(sizes(3, 20).unwrap(), [3, 4, 8, 16, 20]);
+        assert_eq!(sizes(4, 16).unwrap(), [4, 8, 16]);
+        assert!(sizes(0, 4).is_err() && sizes(5, 4).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! What a benchmark prints.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use usb4_ring::DeviceInfo;
+
+use super::bandwidth::Bandwidth;
+use super::latency::Latency;
+use super::protocol::Operation;
+
+/// All of a benchmark.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) device: String,
+    pub(super) backend: String,
+    /// `software`, or `hardware` for the kernel's device.
+    pub(super) medium: &'static str,
+    pub(super) op: Operation,
+    pub(super) rows: Vec<Row>,
+}
+
+/// One message size.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) bytes: u64,
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) p999_us: f64,
+    pub(super) gigabits_per_second: f64,
+    pub(super) messages_per_second: f64,
+}
+
+impl Row {
+    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+    pub(super) fn new(bytes: u64, latency: &Latency, bandwidth: &Bandwidth) -> Self {
+        let seconds = bandwidth.time.as_secs_f64();
+        Self {
+            bytes,
+            p50_us: latency.percentile(0.5),
+            p99_us: latency.percentile(0.99),
+            p999_us: latency.percentile(0.999),
+            gigabits_per_second: bandwidth.bytes as f64 * 8e-9 / seconds,
+            messages_per_second: bandwidth.count as f64 / seconds,
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(info: &DeviceInfo, op: Operation, rows: Vec<Row>) -> Self {
+        let medium = match info.backend {
+            usb4_ring::Backend::Kernel => "hardware",
+            _ => "software",
+        };
+        Self {
+            device: info.name.clone(),
+            backend: format!("{:?}", info.backend),
+            medium,
+            op,
+            rows,
+        }
+    }
+
+    /// As a table.
+    pub(super) fn table(&self) -> String {
+        let mut text = String::new();
+        let what = match self.op {
+            Operation::Send => "half round trip; every message checked at the receiver",
+            Operation::Write => "one operation; the last of each size checked at the receiver",
+            Operation::Read => "one operation; what the reads returned is checked",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{} ({}, {}), {:?}: {what}",
+            self.device, self.backend, self.medium, self.op
+        );
+        let _ = writeln!(
+            text,
+            "{:>10} {:>10} {:>10} {:>10} {:>10} {:>12}",
+            "bytes", "p50 us", "p99 us", "p99.9 us", "Gb/s", "messages/s"
+        );
+        for row in &self.rows {
+            let _ = writeln!(
+                text,
+                "{:>10} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>12.0}",
+                row.bytes,
+                row.p50_us,
+                row.p99_us,
+                row.p999_us,
+                row.gigabits_per_second,
+                row.messages_per_second
+            );
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
+}

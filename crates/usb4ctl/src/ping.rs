@@ -1,0 +1,142 @@
+//! `usb4ctl ping`: round trips of a message, one line each.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use usb4_ring::{Access, WorkRequest};
+
+use crate::address;
+use crate::session::{Session, message_len, size};
+
+/// Longest ping a server answers.
+const MAX_SIZE: u64 = 1 << 20;
+/// Receives a server keeps posted.
+const SERVER_RECEIVES: u64 = 16;
+const RECEIVED: u64 = 1 << 32;
+
+/// Measures round trips to a peer.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Address printed by `usb4ctl ping --serve` at the peer.
+    #[arg(required_unless_present = "serve", conflicts_with = "serve")]
+    address: Option<String>,
+    /// Answers pings until interrupted; prints the address to ping.
+    #[arg(long)]
+    serve: bool,
+    /// Pings to send.
+    #[arg(short, long, default_value_t = 10)]
+    count: u64,
+    /// Message size in bytes.
+    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=MAX_SIZE))]
+    size: u64,
+    /// Milliseconds between pings.
+    #[arg(short, long, default_value_t = 100)]
+    interval: u64,
+}
+
+pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
+    let session = Session::open(device)?;
+    match &arguments.address {
+        Some(address) => ping(session, address, arguments),
+        None => serve(session),
+    }
+}
+
+fn serve(mut session: Session) -> Result<()> {
+    println!("{}", session.ep.address());
+    std::io::stdout().flush()?;
+    let memory = session
+        .device
+        .alloc(size(MAX_SIZE * SERVER_RECEIVES)?, Access::LOCAL)?;
+    let slot = |index: u64, len| {
+        memory
+            .buffer(size(index * MAX_SIZE)?, len)
+            .map_err(anyhow::Error::from)
+    };
+    for index in 0..SERVER_RECEIVES {
+        session
+            .ep
+            .post_recv(RECEIVED | index, slot(index, size(MAX_SIZE)?)?)?;
+    }
+    session.ep.submit()?;
+    loop {
+        // A failed answer means that this client has gone; the next one may come.
+        let Ok(done) = session.sleep() else { continue };
+        let index = done.user_data & (RECEIVED - 1);
+        if done.user_data & RECEIVED == 0 {
+            session
+                .ep
+                .post_recv(RECEIVED | index, slot(index, size(MAX_SIZE)?)?)?;
+        } else {
+            let client = session.ep.source(done.source);
+            let handle = client.and_then(|client| session.ep.address_handle(&client).ok());
+            let body = slot(index, size(done.len.into())?)?;
+            match handle {
+                Some(handle) => session
+                    .ep
+                    .post(&WorkRequest::send(handle, body).user_data(index))?,
+                None => session
+                    .ep
+                    .post_recv(RECEIVED | index, slot(index, size(MAX_SIZE)?)?)?,
+            }
+        }
+        session.ep.submit()?;
+    }
+}
+
+fn ping(mut session: Session, address: &str, arguments: &Arguments) -> Result<()> {
+    let address = address::parse(address)?;
+    let len = size(message_len(&session.device, arguments.size)?.into())?;
+    let memory = session.device.alloc(2 * len, Access::LOCAL)?;
+    let handle = session.ep.address_handle(&address)?;
+    println!(
+        "ping {address} with {len} bytes over {}",
+        session.device.info().name
+    );
+    let mut times = Vec::new();
+    for sequence in 0..arguments.count {
+        if sequence > 0 {
+            std::thread::sleep(Duration::from_millis(arguments.interval));
+        }
+        memory.write(0, &sequence.to_le_bytes())?;
+        memory.write(len, &[0xff; 8])?;
+        let start = Instant::now();
+        session.ep.post_recv(1, memory.buffer(len, len)?)?;
+        session
+            .ep
+            .post(&WorkRequest::send(handle, memory.buffer(0, len)?).unsignaled())?;
+        session.ep.submit()?;
+        let done = session.next(Duration::from_secs(10))?;
+        let spent = start.elapsed();
+        let mut echo = [0; 8];
+        memory.read(len, &mut echo)?;
+        ensure!(
+            size(done.len.into())? == len,
+            "sent {len} bytes, {} came back",
+            done.len
+        );
+        ensure!(
+            u64::from_le_bytes(echo) == sequence,
+            "ping {sequence} came back with another's bytes"
+        );
+        println!(
+            "{len} bytes: seq={sequence} time={:.2} us",
+            spent.as_secs_f64() * 1e6
+        );
+        times.push(spent);
+    }
+    times.sort_unstable();
+    if let (Some(least), Some(middle), Some(most)) = (times.first(), times.get(times.len() / 2), times.last())
+    {
+        let us = |time: &Duration| time.as_secs_f64() * 1e6;
+        println!(
+            "{} pings, none lost; round trip min/median/max {:.2}/{:.2}/{:.2} us",
+            times.len(),
+            us(least),
+            us(middle),
+            us(most)
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! An open device with one endpoint, and waiting on it.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use usb4_ring::{Completion, Cq, Device, Endpoint, EndpointConfig, Status};
+
+/// Entries of the session's queues.
+pub(crate) const DEPTH: u32 = 512;
+
+/// Opens the device named on the command line or in the environment.
+///
+/// # Errors
+///
+/// Whatever keeps it from opening.
+pub(crate) fn open(device: Option<&str>) -> Result<Device> {
+    Ok(match device {
+        Some(spec) => Device::open(spec)?,
+        None => Device::open_env()?,
+    })
+}
+
+/// One endpoint whose sends and receives complete on one queue.
+pub(crate) struct Session {
+    pub(crate) ep: Endpoint,
+    pub(crate) device: Device,
+    cq: Cq,
+    ready: VecDeque<Completion>,
+}
+
+impl Session {
+    /// Opens the device and an endpoint on it.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the ring API reports.
+    pub(crate) fn open(device: Option<&str>) -> Result<Self> {
+        let device = open(device)?;
+        let cq = device.create_cq(4 * DEPTH)?;
+        let config = EndpointConfig {
+            sq_depth: DEPTH,
+            rq_depth: DEPTH,
+            ..EndpointConfig::default()
+        };
+        let ep = device.create_endpoint(&config, &cq, &cq)?;
+        Ok(Self {
+            ep,
+            device,
+            cq,
+            ready: VecDeque::with_capacity(64),
+        })
+    }
+
+    /// Drives the device once and takes one completion, if there is one.
+    pub(crate) fn poll(&mut self) -> Option<Completion> {
+        if let Some(done) = self.ready.pop_front() {
+            return Some(done);
+        }
+        self.device.progress();
+        let mut batch = [Completion::default(); 32];
+        let count = self.cq.poll(&mut batch);
+        self.ready.extend(batch.iter().take(count));
+        self.ready.pop_front()
+    }
+
+    /// Takes the next completion, which must be a success, polling all the time.
+    ///
+    /// # Errors
+    ///
+    /// When it failed, or none came for `patience`.
+    pub(crate) fn next(&mut self, patience: Duration) -> Result<Completion> {
+        let mut start = None;
+        loop {
+            if let Some(done) = self.poll() {
+                return checked(done);
+            }
+            let start = start.get_or_insert_with(Instant::now);
+            if start.elapsed() > patience {
+                bail!("the peer did not answer within {patience:?}");
+            }
+        }
+    }
+
+    /// Takes the next completion, sleeping until there is one.
+    ///
+    /// # Errors
+    ///
+    /// When it failed, or waiting does.
+    pub(crate) fn sleep(&mut self) -> Result<Completion> {
+        loop {
+            if let Some(done) = self.poll() {
+                return checked(done);
+            }
+            self.cq.wait(None)?;
+        }
+    }
+}
+
+fn checked(done: Completion) -> Result<Completion> {
+    match done.status {
+        Status::Ok => Ok(done),
+        Status::Gone | Status::LinkDown => {
+            bail!("the peer is gone ({:?} ended with {:?})", done.op, done.status)
+        }
+        status => bail!("{:?} ended with {status:?}", done.op),
+    }
+}
+
+/// `value` as an index or length of this machine.
+///
+/// # Errors
+///
+/// When it does not fit.
+pub(crate) fn size(value: u64) -> Result<usize> {
+    usize::try_from(value).context("length does not fit this machine")
+}
+
+/// `value` as a message length.
+///
+/// # Errors
+///
+/// When the device does not take messages of that length.
+pub(crate) fn message_len(device: &Device, value: u64) -> Result<u32> {
+    let max = device.info().max_message;
+    let len = u32::try_from(value).unwrap_or(u32::MAX);
+    ensure!(
+        len <= max,
+        "a message of {value} bytes is longer than the device's {max}"
+    );
+    Ok(len)
+}
