@@ -70,6 +70,7 @@ fn steps() -> Vec<Step> {
         step("doctests", 10, cargo(["test", "--workspace", "--doc"])),
         step("docs", 10, docs),
         step("freestanding", 10, own(&["freestanding"])),
+        step("fuzz", 15, own(&["fuzz", "--seconds", "60"])),
     ]
 }
 

@@ -8,6 +8,7 @@ mod cache;
 mod ci;
 mod debian;
 mod freestanding;
+mod fuzz;
 mod objcheck;
 mod process;
 mod ui;
@@ -31,6 +32,8 @@ enum Cmd {
     Ci(ci::Args),
     /// Compile wire, engine and device for the kernel and check the object.
     Freestanding(freestanding::Args),
+    /// Feed hostile input to everything that reads what a peer or a process wrote.
+    Fuzz(fuzz::Args),
 }
 
 impl Cmd {
@@ -38,6 +41,7 @@ impl Cmd {
         match self {
             Cmd::Ci(_) => "ci",
             Cmd::Freestanding(_) => "freestanding",
+            Cmd::Fuzz(_) => "fuzz",
         }
     }
 
@@ -45,6 +49,7 @@ impl Cmd {
         match self {
             Cmd::Ci(args) => ci::run(&args),
             Cmd::Freestanding(args) => freestanding::run(&args),
+            Cmd::Fuzz(args) => fuzz::run(&args),
         }
     }
 }
