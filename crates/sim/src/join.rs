@@ -1,0 +1,91 @@
+//! Which rails belong to one link. A peer's node id proves nothing: a neighbour on another cable may claim it. A rail
+//! joins a link only if each side has shown the other a nonce that it got over a rail of that link.
+//!
+//! Rails that come up at once each begin a link, and both sides must keep the same one. The side with the smaller node
+//! id leads: it sends its nonce over its oldest link to the peer. The other side answers over the link on which the
+//! nonce came, unless it has answered on another already.
+
+use crate::home::LinkHome;
+use crate::world::{HostId, LinkId, World};
+use usb4_engine::PeerInfo;
+use usb4_wire::NodeId;
+
+impl World {
+    /// The oldest living link from a host to whoever calls itself `node`.
+    pub(crate) fn link_to(&self, host: HostId, node: NodeId) -> Option<LinkId> {
+        self.links_of(host)
+            .into_iter()
+            .find(|&link| self.links[link].peer == node)
+    }
+
+    /// Whether this side chooses the link that others join.
+    pub(crate) fn leads(&self, link: LinkId) -> bool {
+        let home = &self.links[link];
+        self.hosts[home.host].host.node() < home.peer
+    }
+
+    /// The link a rail has proved to belong to: the peer shows our nonce, and we have shown the peer's.
+    pub(crate) fn joined_link(&self, port: usize, info: &PeerInfo) -> Option<LinkId> {
+        let p = &self.ports[port];
+        let proved = |link: &LinkId| {
+            let home = &self.links[*link];
+            home.peer == info.node
+                && home.join_sent
+                && home.join == info.join
+                && home.peer_join.is_some()
+                && home.peer_join == p.joins
+        };
+        self.links_of(p.host).into_iter().find(proved)
+    }
+
+    /// The peer has shown a nonce over an established rail of `link`.
+    pub(crate) fn take_join(&mut self, link: LinkId) {
+        let Some(nonce) = self.links[link].link.take_join() else {
+            return;
+        };
+        self.links[link].peer_join = Some(nonce);
+        let (host, peer) = (self.links[link].host, self.links[link].peer);
+        let others = self.links_of(host);
+        let answered = others
+            .iter()
+            .any(|&other| other != link && self.links[other].peer == peer && self.links[other].join_sent);
+        if !answered {
+            self.links[link].send_join();
+        }
+        self.join_others(link);
+    }
+
+    /// Has rails that lead to the same node ask to join `link`, once nonces have been exchanged over it.
+    pub(crate) fn join_others(&mut self, link: LinkId) {
+        let home = &self.links[link];
+        let Some(nonce) = home.peer_join.filter(|_| home.join_sent) else {
+            return;
+        };
+        let (host, peer) = (home.host, home.peer);
+        for port in self.hosts[host].ports.clone() {
+            let elsewhere = self.ports[port].link.filter(|&other| other != link);
+            if elsewhere.is_some_and(|other| self.links[other].peer == peer)
+                && self.ports[port].joins != Some(nonce)
+            {
+                self.ports[port].joins = Some(nonce);
+                self.set_join(port, nonce);
+            }
+        }
+    }
+}
+
+impl LinkHome {
+    /// Shows the peer this side's nonce.
+    pub(crate) fn send_join(&mut self) {
+        self.join_sent = true;
+        self.link.send_join(self.join);
+    }
+}
+
+trait JoinStub {
+    fn send_join(&mut self, _n: u64) {}
+    fn take_join(&mut self) -> Option<u64> {
+        None
+    }
+}
+impl JoinStub for usb4_engine::Link {}
