@@ -408,11 +408,7 @@ impl RailFsm {
         let unheard = !session.peer_up && self.announce.tries() >= PATHS_UP_TRIES;
         if self.announce.expire(now, mine.nonce) {
             if unheard {
-                // The paths stay on until another session needs others: should the peer take a late PATHS_UP
-                // for a good one, its frames still meet a path.
-                self.session = None;
-                self.announce.stop();
-                self.offer.start(now);
+                self.abandon(now);
                 return self.settle_running(now);
             }
             self.push(ControlKind::PathsUp, mine, peer, None);
@@ -445,6 +441,14 @@ impl RailFsm {
     fn end_farewell(&mut self) {
         self.drop_session(DownReason::Closed);
         self.phase = Phase::Over;
+    }
+
+    /// Gives up a session that never came up, and offers anew. The paths stay on until another session needs others:
+    /// should the peer take a late PATHS_UP for a good one, its frames still meet a path.
+    fn abandon(&mut self, now: Nanos) {
+        self.session = None;
+        self.announce.stop();
+        self.offer.start(now);
     }
 
     /// Ends the session, if there is one; its paths go off.

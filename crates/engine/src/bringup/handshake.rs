@@ -17,11 +17,11 @@ enum Cause {
 impl RailFsm {
     pub(super) fn handle(&mut self, now: Nanos, message: &Control, rng: &mut impl FnMut() -> u64) {
         let body = &message.body;
-        if self.is_own(body) {
+        if self.is_own(body) || (message.kind == ControlKind::Offer && body.nonce == 0) {
             return;
         }
         match (self.phase, message.kind) {
-            (_, ControlKind::Bye) => self.on_bye(now, body),
+            (_, ControlKind::Bye) => self.on_bye(now, body, rng),
             (Phase::Farewell { .. }, ControlKind::ByeAck) => self.on_bye_ack(body),
             (Phase::Running, ControlKind::Offer) => self.on_offer(now, body),
             (Phase::Running, ControlKind::Accept) => self.on_accept(now, body, rng),
@@ -80,10 +80,8 @@ impl RailFsm {
     }
 
     fn on_paths_up(&mut self, now: Nanos, body: &ControlBody, rng: &mut impl FnMut() -> u64) {
-        if !self.in_session(body) {
-            if body.echo != self.next.nonce || !self.begin(body, Cause::Followed, rng) {
-                return;
-            }
+        if !self.in_session(body) && !self.follow(now, body, rng) {
+            return;
         }
         let Some(session) = &mut self.session else {
             return;
@@ -99,6 +97,23 @@ impl RailFsm {
         self.announce.hurry(now);
     }
 
+    /// A PATHS_UP from outside the session: it may begin a new one, or show that this one cannot be. True if a new
+    /// one has begun.
+    fn follow(&mut self, now: Nanos, body: &ControlBody, rng: &mut impl FnMut() -> u64) -> bool {
+        if body.echo == self.next.nonce {
+            return self.begin(body, Cause::Followed, rng);
+        }
+        // The identity we have paired with is in a session with another one of ours, from an earlier attempt; each
+        // is in one session only.
+        if self
+            .session
+            .is_some_and(|session| !session.peer_up && session.peer_nonce == body.nonce)
+        {
+            self.abandon(now);
+        }
+        false
+    }
+
     fn on_paths_up_ack(&mut self, body: &ControlBody) {
         if self.in_session(body) {
             if let Some(session) = &mut self.session {
@@ -109,21 +124,31 @@ impl RailFsm {
     }
 
     /// The peer leaves. It is told that we have stopped once our paths are off, so that nothing of ours meets a
-    /// path that is gone. A BYE of another session, old or unknown, is acknowledged to let its sender go.
-    fn on_bye(&mut self, now: Nanos, body: &ControlBody) {
-        if self.in_session(body) {
-            if self.phase != Phase::Running {
+    /// path that is gone. It is the peer if it echoes a nonce of ours: that of the session, or the next one, when
+    /// it has left our session for another that we had no time to follow. A BYE of anyone else, such as an earlier
+    /// life of the peer, is acknowledged at once to let it go.
+    fn on_bye(&mut self, now: Nanos, body: &ControlBody, rng: &mut impl FnMut() -> u64) {
+        let next = self.next.nonce == body.echo;
+        let current = self
+            .session
+            .is_some_and(|session| session.mine.nonce == body.echo);
+        if next {
+            // Once only: it must not end the next session when it is repeated.
+            self.next = Identity::draw(rng);
+        }
+        match self.phase {
+            Phase::Running if next || current => {
+                self.drop_session(DownReason::PeerClosed);
+                self.offer.start(now.saturating_add(retry::FIRST));
+                self.bye_from = Some(body.nonce);
+            }
+            Phase::Farewell { .. } if next || current => {
                 // Both leave; neither sends any more.
                 self.push(ControlKind::ByeAck, Identity::default(), body.nonce, None);
-                return self.end_farewell();
+                self.end_farewell();
             }
-            self.drop_session(DownReason::PeerClosed);
-            self.offer.start(now.saturating_add(retry::FIRST));
-            self.bye_from = Some(body.nonce);
-        } else if self.session.is_some() {
-            self.push(ControlKind::ByeAck, Identity::default(), body.nonce, None);
-        } else {
-            self.bye_from = Some(body.nonce);
+            _ if self.session.is_none() => self.bye_from = Some(body.nonce),
+            _ => self.push(ControlKind::ByeAck, Identity::default(), body.nonce, None),
         }
     }
 

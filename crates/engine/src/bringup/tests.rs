@@ -84,6 +84,8 @@ struct Pair {
     channel: Channel,
     /// How long the home takes to switch paths, at most.
     home: Nanos,
+    /// The home does nothing else in that time.
+    blocking: bool,
     sides: [Side; 2],
     wire: Vec<(Nanos, usize, Control)>,
     record: Vec<(usize, Control)>,
@@ -105,6 +107,7 @@ impl Pair {
             rng,
             channel,
             home: 0,
+            blocking: false,
             sides,
             wire: Vec::new(),
             record: Vec::new(),
@@ -118,7 +121,7 @@ impl Pair {
 
     /// Carries out what side `at` wants.
     fn drain(&mut self, at: usize) {
-        while self.sides[at].order.is_none() {
+        while !self.blocking || self.sides[at].order.is_none() {
             let Some(action) = self.sides[at].fsm.poll_output() else {
                 break;
             };
@@ -129,6 +132,7 @@ impl Pair {
                         assert!(self.sides[at].up.is_none(), "paths off while up");
                         self.sides[at].on = false;
                     }
+                    assert!(self.sides[at].order.is_none(), "two path orders at once");
                     let delay = self.rng.below(self.home + 1);
                     self.sides[at].order = Some((self.now + delay, action));
                 }
@@ -159,7 +163,11 @@ impl Pair {
     fn transmit(&mut self, to: usize, message: Control) {
         self.sent += 1;
         let bytes = message.emit(|_, _| 0);
-        assert_eq!(Control::parse(&bytes, |_, _| 0), Ok(message), "not valid on the wire");
+        assert_eq!(
+            Control::parse(&bytes, |_, _| 0),
+            Ok(message),
+            "not valid on the wire"
+        );
         self.record.push((to, message));
         let channel = self.channel;
         let copies = 1 + u32::from(self.rng.chance(channel.dup));
@@ -180,7 +188,9 @@ impl Pair {
     /// Delivers `message` to side `to` now.
     fn inject(&mut self, to: usize, message: &Control) {
         let rng = &mut self.rng;
-        self.sides[to].fsm.on_control(self.now, message, &mut || rng.next());
+        self.sides[to]
+            .fsm
+            .on_control(self.now, message, &mut || rng.next());
         self.drain(to);
     }
 

@@ -22,7 +22,10 @@ fn chaos(seed: u64, events: Events) {
     };
     let mut pair = Pair::new(seed, channel);
     pair.home = [0, 10 * MS, 3 * SEC][rng.below(3) as usize];
-    pair.strict = !(events.restarts || events.resets) && channel.late == 0 && channel.replay == 0;
+    pair.blocking = rng.chance(300);
+    // A crash, or a BYE that does not come through in time, leaves the peer sending.
+    let heard = channel.loss == 0 && channel.late == 0 && pair.home < 100 * MS;
+    pair.strict = !events.restarts && !events.resets && (heard || !events.closes);
     for _ in 0..30 {
         pair.run(rng.below(2 * SEC));
         let side = rng.below(2) as usize;
@@ -49,7 +52,11 @@ fn chaos(seed: u64, events: Events) {
         }
     }
     for side in 0..2 {
-        if matches!(pair.sides[side].fsm.state(), RailState::Closing | RailState::Closed) {
+        if matches!(
+            pair.sides[side].fsm.state(),
+            RailState::Closing | RailState::Closed
+        ) {
+            pair.blocking = rng.chance(300);
             pair.strict = false;
             pair.restart(side);
         }
@@ -61,38 +68,82 @@ fn chaos(seed: u64, events: Events) {
     while !pair.both_up() {
         pair.run(SEC);
         waited += 1;
-        assert!(waited < 180, "seed {seed}: {:?} {:?}", pair.sides[0].fsm, pair.sides[1].fsm);
+        assert!(
+            waited < 180,
+            "seed {seed}: {:?} {:?}",
+            pair.sides[0].fsm,
+            pair.sides[1].fsm
+        );
     }
     let ups = pair.sides[0].ups + pair.sides[1].ups;
     pair.run(120 * SEC);
     let later = pair.sides[0].ups + pair.sides[1].ups;
-    assert!(pair.both_up() && later - ups <= 4, "seed {seed}: {} sessions", later - ups);
+    assert!(
+        pair.both_up() && later - ups <= 4,
+        "seed {seed}: {} sessions",
+        later - ups
+    );
     let settled = later;
     pair.run(600 * SEC);
     assert!(pair.both_up());
-    assert_eq!(pair.sides[0].ups + pair.sides[1].ups, settled, "seed {seed}: not stable");
+    assert_eq!(
+        pair.sides[0].ups + pair.sides[1].ups,
+        settled,
+        "seed {seed}: not stable"
+    );
 }
 
 #[test]
 fn loss_duplication_reordering_and_replay_only_delay_a_session() {
-    let events = Events { restarts: false, joins: false, resets: false, closes: false };
-    (0..300).for_each(|seed| chaos(seed, events));
+    let events = Events {
+        restarts: false,
+        joins: false,
+        resets: false,
+        closes: false,
+    };
+    (0..1500).for_each(|seed| chaos(seed, events));
 }
 
 #[test]
 fn restarts_in_any_state_end_in_one_session() {
-    let events = Events { restarts: true, joins: false, resets: true, closes: false };
-    (1000..1400).for_each(|seed| chaos(seed, events));
+    let events = Events {
+        restarts: true,
+        joins: false,
+        resets: true,
+        closes: false,
+    };
+    (1_0000..1_1500).for_each(|seed| chaos(seed, events));
 }
 
 #[test]
-fn joins_and_goodbyes_in_any_state_never_leave_a_sender_without_a_path() {
-    let events = Events { restarts: false, joins: true, resets: false, closes: true };
-    (2000..2400).for_each(|seed| chaos(seed, events));
+fn joins_in_any_state_never_leave_a_sender_without_a_path() {
+    let events = Events {
+        restarts: false,
+        joins: true,
+        resets: false,
+        closes: false,
+    };
+    (2_0000..2_1500).for_each(|seed| chaos(seed, events));
+}
+
+#[test]
+fn a_goodbye_in_any_state_is_no_end() {
+    let events = Events {
+        restarts: false,
+        joins: true,
+        resets: false,
+        closes: true,
+    };
+    (4_0000..4_1500).for_each(|seed| chaos(seed, events));
 }
 
 #[test]
 fn everything_at_once_ends_in_one_session() {
-    let events = Events { restarts: true, joins: true, resets: true, closes: true };
-    (3000..3400).for_each(|seed| chaos(seed, events));
+    let events = Events {
+        restarts: true,
+        joins: true,
+        resets: true,
+        closes: true,
+    };
+    (3_0000..3_1500).for_each(|seed| chaos(seed, events));
 }

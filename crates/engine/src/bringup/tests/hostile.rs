@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pair that is up, has been for two sessions, and all that was ever said.
+/// A pair that is up, had sessions before that ended in every way, and all that was ever said.
 fn veterans(seed: u64) -> Pair {
     let mut pair = Pair::new(seed, CLEAN);
     pair.run(SEC);
@@ -10,6 +10,10 @@ fn veterans(seed: u64) -> Pair {
     pair.restart(1);
     pair.run(SEC);
     pair.set_join(0, 5);
+    pair.run(SEC);
+    pair.close(1);
+    pair.run(SEC);
+    pair.restart(1);
     pair.run(SEC);
     assert!(pair.both_up());
     pair.strict = true;
@@ -110,7 +114,11 @@ fn our_own_messages_come_back_and_mean_nothing() {
         }
         pair.run(SEC);
     }
-    assert!(pair.sides.iter().all(|side| side.fsm.state() == RailState::Offering && !side.on));
+    assert!(
+        pair.sides
+            .iter()
+            .all(|side| side.fsm.state() == RailState::Offering && !side.on)
+    );
 }
 
 #[test]
@@ -118,17 +126,33 @@ fn absurd_parameters_begin_no_session() {
     let pair = Pair::new(8, CLEAN);
     let good = pair.record[0].1.body;
     for absurd in [
-        ControlBody { ring_size: 32, ..good },
+        ControlBody {
+            ring_size: 32,
+            ..good
+        },
         ControlBody { ring_size: 0, ..good },
-        ControlBody { max_ack_delay_us: u32::MAX, ..good },
+        ControlBody {
+            max_ack_delay_us: u32::MAX,
+            ..good
+        },
         ControlBody { tag: 0, ..good },
         ControlBody { nonce: 0, ..good },
-        ControlBody { ver_min: 9, ver_max: 3, ..good },
+        ControlBody {
+            ver_min: 9,
+            ver_max: 3,
+            ..good
+        },
     ] {
         for kind in [ControlKind::Accept, ControlKind::PathsUp] {
             let mut pair = Pair::new(9, Channel { loss: 1000, ..CLEAN });
             let echo = pair.last(0, ControlKind::Offer).body.nonce;
-            pair.inject(1, &Control { kind, body: ControlBody { echo, ..absurd } });
+            pair.inject(
+                1,
+                &Control {
+                    kind,
+                    body: ControlBody { echo, ..absurd },
+                },
+            );
             assert!(pair.sides[1].order.is_none() && pair.sides[1].fsm.session.is_none());
         }
     }
@@ -141,11 +165,27 @@ fn messages_of_another_session_do_not_confirm_or_end_this_one() {
     for kind in 1..=8 {
         let kind = ControlKind::from_code(kind).unwrap();
         for body in [
-            ControlBody { echo: live.echo ^ 1, tag: 1, ..live },
-            ControlBody { nonce: live.nonce ^ 1, tag: 1, ..live },
-            ControlBody { nonce: 0, echo: 0, tag: 1, ..live },
+            ControlBody {
+                echo: live.echo ^ 1,
+                tag: 1,
+                ..live
+            },
+            ControlBody {
+                nonce: live.nonce ^ 1,
+                tag: 1,
+                ..live
+            },
+            ControlBody {
+                nonce: 0,
+                echo: 0,
+                tag: 1,
+                ..live
+            },
         ] {
-            pair.inject(0, &Control { kind, body });
+            // Only the peer knows our nonce: a BYE that echoes it is the peer's.
+            if kind != ControlKind::Bye || body.echo != live.echo {
+                pair.inject(0, &Control { kind, body });
+            }
         }
     }
     pair.run(10 * SEC);
@@ -153,11 +193,29 @@ fn messages_of_another_session_do_not_confirm_or_end_this_one() {
 }
 
 #[test]
+fn a_goodbye_from_a_session_we_had_no_time_to_follow_counts() {
+    let mut pair = veterans(13);
+    pair.set_join(1, 9);
+    while pair.sides[1].fsm.state() == RailState::Up {
+        pair.step(pair.now + SEC);
+    }
+    pair.close(1);
+    pair.wire.retain(|(_, _, message)| message.kind != ControlKind::PathsUp);
+    pair.run(SEC);
+    assert_eq!(pair.sides[0].downs.last(), Some(&DownReason::PeerClosed));
+    assert!(pair.sides[1].fsm.is_closed());
+}
+
+#[test]
 fn a_refusal_that_answers_no_offer_of_ours_is_ignored() {
     let mut pair = Pair::new(11, Channel { loss: 1000, ..CLEAN });
     let refuse = |echo| Control {
         kind: ControlKind::Refuse,
-        body: ControlBody { echo, reason: 77, ..Default::default() },
+        body: ControlBody {
+            echo,
+            reason: 77,
+            ..Default::default()
+        },
     };
     pair.inject(0, &refuse(123));
     assert_eq!(pair.sides[0].fsm.state(), RailState::Offering);
@@ -172,9 +230,17 @@ fn a_home_that_takes_no_messages_loses_messages_only() {
     let offer = pair.last(0, ControlKind::Offer);
     let mut rng = Rng::new(1);
     for i in 0..100 {
-        let body = ControlBody { nonce: 1000 + i, ..offer.body };
-        let message = Control { kind: ControlKind::Offer, body };
-        pair.sides[0].fsm.on_control(pair.now, &message, &mut || rng.next());
+        let body = ControlBody {
+            nonce: 1000 + i,
+            ..offer.body
+        };
+        let message = Control {
+            kind: ControlKind::Offer,
+            body,
+        };
+        pair.sides[0]
+            .fsm
+            .on_control(pair.now, &message, &mut || rng.next());
     }
     pair.drain(0);
     pair.run(SEC);
