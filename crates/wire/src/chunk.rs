@@ -203,9 +203,9 @@ pub enum Chunk {
     Response(Seq, Response),
     /// Wants an acknowledgement, nothing else. Not sequenced.
     Ping,
-    /// Claims that this rail belongs to the link on which the nonce was received. Not sequenced.
+    /// Gives the peer the nonce with which another rail may join this link. Not sequenced.
     Join {
-        /// Nonce the receiver gave out on an established rail.
+        /// What the peer has to show in the control messages of that rail.
         nonce: u64,
     },
 }

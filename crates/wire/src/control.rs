@@ -20,9 +20,9 @@ pub enum ControlKind {
     PathsUp = 3,
     /// I know that your paths are up.
     PathsUpAck = 4,
-    /// I am about to take the rail down.
+    /// I have stopped sending and am about to take the rail down.
     Bye = 5,
-    /// I have stopped sending on the rail.
+    /// I have stopped sending, and my paths are off.
     ByeAck = 6,
     /// Your frames carry a tag I do not know (`tag`): that session is over.
     Reset = 7,
@@ -95,8 +95,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The fields of a control message. Every kind has them all; the specification says which mean something in
-/// which kind, and the others are zero.
+/// The fields of a control message. Every kind has them all; the specification says what they mean in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ControlBody {
     /// Lowest frame version the sender speaks.
