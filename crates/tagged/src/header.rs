@@ -1,0 +1,248 @@
+//! The header in front of every message, and the body of a rendezvous request.
+//!
+//! Header, 24 bytes, little endian: kind u8, flags u8, status u8, 0 u8, 0 u32, tag u64, data-or-id u64.
+//! A request to send (RTS) is followed by: id u64, total u64, then one to four times {addr u64, key u64,
+//! len u64}.
+
+use crate::{MAX_SEGMENTS, Remote};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 24;
+
+/// [`HEADER_LEN`], where lengths are 32 bits.
+pub(crate) const HEADER_BYTES: u32 = 24;
+
+/// Bytes of the longest RTS body.
+pub(crate) const RTS_MAX: usize = 16 + 24 * MAX_SEGMENTS;
+
+const EAGER: u8 = 1;
+const RTS: u8 = 2;
+const FIN: u8 = 3;
+const PROBE: u8 = 4;
+const TAGGED: u8 = 1;
+const DATA: u8 = 2;
+
+/// Which of the two independent message spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Without tags, in order of posting.
+    Message,
+    /// Matched by tag.
+    Tagged,
+}
+
+/// What a matched message carries beside its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Space.
+    pub class: Class,
+    /// Tag; 0 for [`Class::Message`].
+    pub tag: u64,
+    /// Data the sender gave for the receiver's completion.
+    pub data: Option<u64>,
+}
+
+/// A parsed header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// Payload follows.
+    Eager(Envelope),
+    /// An RTS body follows.
+    Rts(Envelope),
+    /// The receiver is done with rendezvous `id`.
+    Fin { id: u64, ok: bool },
+    /// Nothing: its completion shows the sender that we live.
+    Probe,
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
+        let (kind, flags, status, tag, data) = match *self {
+            Self::Eager(e) => (EAGER, e.flags(), 0, e.tag, e.data.unwrap_or(0)),
+            Self::Rts(e) => (RTS, e.flags(), 0, e.tag, e.data.unwrap_or(0)),
+            Self::Fin { id, ok } => (FIN, 0, u8::from(!ok), 0, id),
+            Self::Probe => (PROBE, 0, 0, 0, 0),
+        };
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0] = kind;
+        bytes[1] = flags;
+        bytes[2] = status;
+        bytes[8..16].copy_from_slice(&tag.to_le_bytes());
+        bytes[16..24].copy_from_slice(&data.to_le_bytes());
+        bytes
+    }
+
+    /// The header at the start of `bytes`; `None` if it is none of this protocol.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let head: &[u8; HEADER_LEN] = bytes.first_chunk()?;
+        let [kind, flags, status, rest @ ..] = head;
+        if rest[..5] != [0; 5] {
+            return None;
+        }
+        let (tag, data) = (word(head, 8)?, word(head, 16)?);
+        match (*kind, *flags, *status) {
+            (EAGER, flags, 0) => Envelope::decode(flags, tag, data).map(Self::Eager),
+            (RTS, flags, 0) => Envelope::decode(flags, tag, data).map(Self::Rts),
+            (FIN, 0, status @ 0..=1) if tag == 0 => Some(Self::Fin {
+                id: data,
+                ok: status == 0,
+            }),
+            (PROBE, 0, 0) => Some(Self::Probe),
+            _ => None,
+        }
+    }
+}
+
+impl Envelope {
+    fn flags(&self) -> u8 {
+        let tagged = if self.class == Class::Tagged { TAGGED } else { 0 };
+        tagged | if self.data.is_some() { DATA } else { 0 }
+    }
+
+    fn decode(flags: u8, tag: u64, data: u64) -> Option<Self> {
+        if flags & !(TAGGED | DATA) != 0 {
+            return None;
+        }
+        let class = if flags & TAGGED != 0 {
+            Class::Tagged
+        } else {
+            Class::Message
+        };
+        Some(Self {
+            class,
+            tag,
+            data: (flags & DATA != 0).then_some(data),
+        })
+    }
+}
+
+/// A sender's offer of memory to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rts {
+    /// The sender's name for it.
+    pub(crate) id: u64,
+    /// Bytes in all.
+    pub(crate) total: u64,
+    /// Where they are.
+    pub(crate) parts: [(Remote, u64); MAX_SEGMENTS],
+    /// How many parts count.
+    pub(crate) count: usize,
+}
+
+impl Rts {
+    /// Writes the body; returns its length. `out` holds [`RTS_MAX`] bytes.
+    pub(crate) fn encode(&self, out: &mut [u8]) -> usize {
+        out[..8].copy_from_slice(&self.id.to_le_bytes());
+        out[8..16].copy_from_slice(&self.total.to_le_bytes());
+        let mut at = 16;
+        for (remote, len) in &self.parts[..self.count] {
+            for value in [remote.addr, remote.key, *len] {
+                out[at..at + 8].copy_from_slice(&value.to_le_bytes());
+                at += 8;
+            }
+        }
+        at
+    }
+
+    /// The body in `bytes`; `None` if its length, count or sum is wrong.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let count = bytes.len().checked_sub(16)? / 24;
+        if bytes.len() != 16 + 24 * count || !(1..=MAX_SEGMENTS).contains(&count) {
+            return None;
+        }
+        let mut parts = [(Remote { addr: 0, key: 0 }, 0); MAX_SEGMENTS];
+        let mut sum: u64 = 0;
+        for (index, part) in parts[..count].iter_mut().enumerate() {
+            let at = 16 + 24 * index;
+            let len = word(bytes, at + 16)?;
+            *part = (
+                Remote {
+                    addr: word(bytes, at)?,
+                    key: word(bytes, at + 8)?,
+                },
+                len,
+            );
+            sum = sum.checked_add(len)?;
+        }
+        let total = word(bytes, 8)?;
+        (sum == total).then_some(Self {
+            id: word(bytes, 0)?,
+            total,
+            parts,
+            count,
+        })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope() -> Envelope {
+        Envelope {
+            class: Class::Tagged,
+            tag: 0x0102_0304_0506_0708,
+            data: Some(9),
+        }
+    }
+
+    #[test]
+    fn headers_survive_their_bytes() {
+        for header in [
+            Header::Eager(envelope()),
+            Header::Eager(Envelope {
+                class: Class::Message,
+                tag: 0,
+                data: None,
+            }),
+            Header::Rts(Envelope {
+                data: None,
+                ..envelope()
+            }),
+            Header::Fin { id: 77, ok: true },
+            Header::Fin { id: 78, ok: false },
+            Header::Probe,
+        ] {
+            assert_eq!(Header::decode(&header.encode()), Some(header));
+        }
+    }
+
+    #[test]
+    fn unknown_kinds_flags_and_reserved_bytes_are_refused() {
+        let good = Header::Eager(envelope()).encode();
+        for (at, value) in [(0, 0), (0, 9), (1, 4), (2, 1), (3, 1), (4, 1), (7, 1)] {
+            let mut bad = good;
+            bad[at] = value;
+            assert_eq!(Header::decode(&bad), None, "byte {at} = {value}");
+        }
+        assert_eq!(Header::decode(&good[..23]), None);
+    }
+
+    #[test]
+    fn a_request_whose_parts_do_not_add_up_is_refused() {
+        let mut parts = [(Remote { addr: 0, key: 0 }, 0); MAX_SEGMENTS];
+        parts[0] = (Remote { addr: 1, key: 2 }, 100);
+        parts[1] = (Remote { addr: 3, key: 4 }, 50);
+        let rts = Rts {
+            id: 5,
+            total: 150,
+            parts,
+            count: 2,
+        };
+        let mut bytes = [0; RTS_MAX];
+        let len = rts.encode(&mut bytes);
+        assert_eq!(Rts::decode(&bytes[..len]), Some(rts));
+        assert_eq!(Rts::decode(&bytes[..len - 1]), None);
+        assert_eq!(Rts::decode(&bytes[..16]), None);
+        bytes[8] = 151;
+        assert_eq!(Rts::decode(&bytes[..len]), None);
+        for byte in &mut bytes[16 + 16..16 + 24] {
+            *byte = 0xff;
+        }
+        assert_eq!(Rts::decode(&bytes[..len]), None, "a sum that wraps");
+    }
+}

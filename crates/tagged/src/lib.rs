@@ -1,0 +1,35 @@
+//! Message passing over a reliable datagram transport: tag matching, eager and rendezvous sends,
+//! multi-receive, cancel, bounded unexpected messages.
+//!
+//! It is pure logic: no device, no thread, no clock. [`Transport`] is what it needs below (the libfabric
+//! provider implements it over the ring API), [`Messenger`] is what it offers above, one per endpoint.
+//!
+//! * A message up to [`Config::eager_max`] bytes is one send, a 24-byte header in front; the receiver copies
+//!   it from its receive slot to the user's buffer.
+//! * A longer one is a request (RTS) that names the sender's memory; the receiver reads it straight into the
+//!   user's buffer and answers FIN. Both are sends of one ordered stream, so messages of a peer are matched
+//!   in the order they were sent, whatever their lengths.
+//! * A message that matches no receive stays in its slot, later in a copy, up to a bound; beyond that slots
+//!   are not posted again, so senders wait. Nothing is dropped.
+//!
+//! Where to start: [`Messenger::send`], [`Messenger::receive`], [`Messenger::progress`].
+
+mod header;
+mod matching;
+mod messenger;
+mod protocol;
+mod recv;
+mod rendezvous;
+mod send;
+mod slab;
+mod transport;
+mod unexpected;
+
+pub use header::{Class, Envelope, HEADER_LEN};
+pub use matching::Pattern;
+pub use messenger::{Completion, Config, MAX_MESSAGE, MAX_SEGMENTS, Messenger, Sink};
+pub use protocol::STAGE_LEN;
+pub use recv::{RecvError, RecvRequest};
+pub use send::{SendError, SendRequest};
+pub use transport::{Event, Failure, PeerId, PostError, Remote, Segment, Transport};
+pub use unexpected::{Found, Peek};

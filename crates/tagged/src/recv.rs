@@ -1,0 +1,386 @@
+//! Receives: posting, delivery, multi-receive, cancel.
+
+use crate::header::{Envelope, HEADER_LEN, Rts};
+use crate::matching::{Pattern, Posted};
+use crate::messenger::{of, total};
+use crate::slab::{Links, NIL};
+use crate::unexpected::Body;
+use crate::{Completion, Failure, MAX_SEGMENTS, Messenger, PeerId, Segment, Sink, Transport};
+
+/// A receive.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRequest<'a> {
+    /// What it accepts.
+    pub pattern: Pattern,
+    /// Where the message goes.
+    pub segments: &'a [Segment],
+    /// The caller's context, given back with the completion.
+    pub context: u64,
+    /// The caller's own word, given back with the completion.
+    pub token: u64,
+    /// Whether success is to be reported; failure always is.
+    pub report: bool,
+    /// The buffer (one segment) takes messages one after the other until less than this is left.
+    pub multi: Option<u64>,
+}
+
+/// Why a receive was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecvError {
+    /// Too many segments, or a multi-receive of several.
+    Segments,
+    /// No message was claimed with this context.
+    NotClaimed,
+}
+
+/// A receive outstanding.
+pub(crate) struct Receive {
+    pattern: Pattern,
+    sequence: u64,
+    links: Links,
+    pub(crate) target: Target,
+    multi: Option<Multi>,
+}
+
+/// Where a message goes, and what is told when it is there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    pub(crate) segments: [Segment; MAX_SEGMENTS],
+    pub(crate) count: usize,
+    pub(crate) capacity: u64,
+    pub(crate) context: u64,
+    pub(crate) token: u64,
+    pub(crate) report: bool,
+    /// Part of a multi-receive buffer, whose receive this is; else [`NIL`].
+    pub(crate) multi: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Multi {
+    used: u64,
+    min_left: u64,
+    /// Messages still on their way into the buffer.
+    pending: u32,
+    /// No longer takes messages.
+    retired: bool,
+}
+
+impl Posted for Receive {
+    #[inline]
+    fn pattern(&self) -> &Pattern {
+        &self.pattern
+    }
+    #[inline]
+    fn sequence(&mut self) -> &mut u64 {
+        &mut self.sequence
+    }
+    #[inline]
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl<T: Transport> Messenger<T> {
+    /// Posts a receive; it completes at once if its message is here.
+    ///
+    /// # Errors
+    /// Nothing was taken.
+    ///
+    /// # Safety
+    /// The segments stay writable until the completion (of a multi-receive: the last), and nobody else uses
+    /// them.
+    pub unsafe fn receive(
+        &mut self,
+        request: &RecvRequest<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), RecvError> {
+        let target = target(request)?;
+        if let Some(min_left) = request.multi {
+            if target.count > 1 {
+                return Err(RecvError::Segments);
+            }
+            self.receive_multi(request.pattern, target, min_left, sink);
+            self.flush_due();
+            return Ok(());
+        }
+        let class = of(request.pattern.class);
+        if !self.unexpected[class].is_empty()
+            && let Some(index) = self.unexpected[class].find(&mut self.messages, &request.pattern)
+        {
+            self.unexpected[class].remove(&mut self.messages, index);
+            self.deliver_message(index, target, sink);
+            self.flush_due();
+            return Ok(());
+        }
+        let index = self.receives.insert(Receive {
+            pattern: request.pattern,
+            sequence: 0,
+            links: Links::NONE,
+            target,
+            multi: None,
+        });
+        self.posted[class].push(&mut self.receives, index);
+        Ok(())
+    }
+
+    /// Receives the message claimed with `request.context`.
+    ///
+    /// # Errors
+    /// Nothing was taken.
+    ///
+    /// # Safety
+    /// As [`Messenger::receive`].
+    pub unsafe fn receive_claimed(
+        &mut self,
+        request: &RecvRequest<'_>,
+        sink: &mut impl Sink,
+    ) -> Result<(), RecvError> {
+        let target = target(request)?;
+        let index = self.take_claimed(request.context).ok_or(RecvError::NotClaimed)?;
+        self.deliver_message(index, target, sink);
+        self.flush_due();
+        Ok(())
+    }
+
+    /// Cancels a receive that has matched nothing yet; it completes with [`Failure::Cancelled`]. False if
+    /// there is none of this context.
+    pub fn cancel(&mut self, context: u64, sink: &mut impl Sink) -> bool {
+        for class in 0..self.posted.len() {
+            let found = self.posted[class].find_by(&mut self.receives, |r| r.target.context == context);
+            let Some(index) = found else { continue };
+            self.posted[class].remove(&mut self.receives, index);
+            let receive = &mut self.receives[index];
+            let (pattern, target) = (receive.pattern, receive.target);
+            match &mut receive.multi {
+                Some(multi) if multi.pending > 0 => multi.retired = true,
+                _ => self.receives.free(index),
+            }
+            sink.complete(Completion {
+                receive: true,
+                context,
+                token: target.token,
+                class: pattern.class,
+                len: 0,
+                truncated: 0,
+                addr: 0,
+                tag: pattern.tag,
+                data: None,
+                from: None,
+                last: false,
+                result: Err(Failure::Cancelled),
+            });
+            return true;
+        }
+        false
+    }
+
+    /// An eager message has arrived.
+    #[inline]
+    pub(crate) fn arrived(
+        &mut self,
+        slot: u32,
+        len: u32,
+        from: PeerId,
+        envelope: Envelope,
+        sink: &mut impl Sink,
+    ) {
+        let class = of(envelope.class);
+        let Some(index) = self.posted[class].find(&mut self.receives, from, envelope.tag) else {
+            return self.keep(slot, len, from, envelope);
+        };
+        let target = self.take_target(index, u64::from(len).saturating_sub(HEADER_LEN as u64));
+        let payload = &self.transport.slot(slot, len)[HEADER_LEN..];
+        // SAFETY: the poster of the receive promised that its segments are writable.
+        unsafe { scatter(payload, &target) };
+        let len = payload.len() as u64;
+        self.repost(slot);
+        self.complete_receive(&target, from, envelope, len, Ok(()), sink);
+    }
+
+    /// A request to send has arrived.
+    pub(crate) fn requested(&mut self, from: PeerId, envelope: Envelope, rts: Rts, sink: &mut impl Sink) {
+        let class = of(envelope.class);
+        match self.posted[class].find(&mut self.receives, from, envelope.tag) {
+            Some(index) => {
+                let target = self.take_target(index, rts.total);
+                self.start_reading(from, envelope, rts, target, sink);
+            }
+            None => self.enqueue(from, envelope, Body::Remote(rts)),
+        }
+    }
+
+    /// Takes the room for a message of `len` bytes out of a posted receive.
+    #[inline]
+    fn take_target(&mut self, index: u32, len: u64) -> Target {
+        let class = of(self.receives[index].pattern.class);
+        let Receive { target, multi, .. } = &mut self.receives[index];
+        let Some(multi) = multi else {
+            let target = *target;
+            self.posted[class].remove(&mut self.receives, index);
+            self.receives.free(index);
+            return target;
+        };
+        let part = multi.take(target, index, len);
+        if multi.retired {
+            self.posted[class].remove(&mut self.receives, index);
+        }
+        part
+    }
+
+    fn receive_multi(&mut self, pattern: Pattern, target: Target, min_left: u64, sink: &mut impl Sink) {
+        let class = of(pattern.class);
+        let multi = Multi {
+            used: 0,
+            min_left: min_left.max(1),
+            pending: 0,
+            retired: false,
+        };
+        let index = self.receives.insert(Receive {
+            pattern,
+            sequence: 0,
+            links: Links::NONE,
+            target,
+            multi: Some(multi),
+        });
+        self.posted[class].push(&mut self.receives, index);
+        while !self.unexpected[class].is_empty() {
+            let Some(message) = self.unexpected[class].find(&mut self.messages, &pattern) else {
+                return;
+            };
+            self.unexpected[class].remove(&mut self.messages, message);
+            let part = self.take_target(index, self.messages[message].len());
+            let retired = self.receives[index].multi.is_some_and(|multi| multi.retired);
+            self.deliver_message(message, part, sink);
+            if retired {
+                return;
+            }
+        }
+    }
+
+    fn deliver_message(&mut self, index: u32, target: Target, sink: &mut impl Sink) {
+        let message = &self.messages[index];
+        let (from, envelope, len) = (message.from, message.envelope, message.len());
+        match &message.body {
+            Body::Remote(rts) => {
+                let rts = *rts;
+                self.free_message(index);
+                return self.start_reading(from, envelope, rts, target, sink);
+            }
+            Body::Spilled(bytes) => {
+                // SAFETY: the poster of the receive promised that its segments are writable.
+                unsafe { scatter(bytes, &target) }
+            }
+            Body::Slot { slot, len } => {
+                let bytes = self.transport.slot(*slot, *len + crate::header::HEADER_BYTES);
+                // SAFETY: as above.
+                unsafe { scatter(&bytes[HEADER_LEN..], &target) }
+            }
+        }
+        self.free_message(index);
+        self.complete_receive(&target, from, envelope, len, Ok(()), sink);
+    }
+
+    /// A message of `len` bytes is in its target as far as it fits.
+    #[inline]
+    pub(crate) fn complete_receive(
+        &mut self,
+        target: &Target,
+        from: PeerId,
+        envelope: Envelope,
+        len: u64,
+        result: Result<(), Failure>,
+        sink: &mut impl Sink,
+    ) {
+        let last = target.multi != NIL && self.part_done(target.multi);
+        let truncated = len.saturating_sub(target.capacity);
+        let result = if truncated > 0 {
+            result.and(Err(Failure::Truncated))
+        } else {
+            result
+        };
+        if target.report || last || result.is_err() {
+            sink.complete(Completion {
+                receive: true,
+                context: target.context,
+                token: target.token,
+                class: envelope.class,
+                len: len.min(target.capacity),
+                truncated,
+                addr: if target.multi == NIL {
+                    0
+                } else {
+                    target.segments[0].addr
+                },
+                tag: envelope.tag,
+                data: envelope.data,
+                from: Some(from),
+                last,
+                result,
+            });
+        }
+    }
+
+    /// One message into a multi-receive buffer is done; true if it was the last.
+    fn part_done(&mut self, index: u32) -> bool {
+        let Some(multi) = &mut self.receives[index].multi else {
+            return false;
+        };
+        multi.pending -= 1;
+        let last = multi.retired && multi.pending == 0;
+        if last {
+            self.receives.free(index);
+        }
+        last
+    }
+}
+
+impl Multi {
+    fn take(&mut self, target: &Target, index: u32, len: u64) -> Target {
+        let left = target.capacity - self.used;
+        let taken = len.min(left);
+        let mut part = *target;
+        part.segments[0] = target.segments[0].part(self.used, taken);
+        part.capacity = taken;
+        part.multi = index;
+        self.used += taken;
+        self.pending += 1;
+        self.retired = target.capacity - self.used < self.min_left;
+        part
+    }
+}
+
+fn target(request: &RecvRequest<'_>) -> Result<Target, RecvError> {
+    if request.segments.len() > MAX_SEGMENTS {
+        return Err(RecvError::Segments);
+    }
+    let mut segments = [Segment::EMPTY; MAX_SEGMENTS];
+    segments[..request.segments.len()].copy_from_slice(request.segments);
+    Ok(Target {
+        segments,
+        count: request.segments.len(),
+        capacity: total(request.segments),
+        context: request.context,
+        token: request.token,
+        report: request.report,
+        multi: NIL,
+    })
+}
+
+/// Copies as much of `bytes` as fits to the target.
+///
+/// # Safety
+/// The target's segments are writable.
+#[inline]
+unsafe fn scatter(mut bytes: &[u8], target: &Target) {
+    for segment in &target.segments[..target.count] {
+        let len = bytes
+            .len()
+            .min(usize::try_from(segment.len).unwrap_or(usize::MAX));
+        if len == 0 {
+            continue;
+        }
+        // SAFETY: writable by the caller's promise, and a user buffer is no part of a receive slot.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), segment.addr as *mut u8, len) };
+        bytes = &bytes[len..];
+    }
+}

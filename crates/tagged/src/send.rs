@@ -1,0 +1,434 @@
+//! Sends: eager, and the sender's half of rendezvous.
+
+use crate::header::{Envelope, HEADER_LEN, Header, RTS_MAX, Rts};
+use crate::messenger::{Cookie, total};
+use crate::protocol::{Path, STAGE_LEN};
+use crate::{
+    Class, Completion, Failure, MAX_MESSAGE, MAX_SEGMENTS, Messenger, PeerId, PostError, Remote, Segment,
+    Sink, Transport,
+};
+
+/// Sends whose staging memory lies in one block.
+const BLOCK_SENDS: usize = 64;
+
+/// A send.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
+    /// To whom.
+    pub to: PeerId,
+    /// Space.
+    pub class: Class,
+    /// Tag; 0 for [`Class::Message`].
+    pub tag: u64,
+    /// Data for the receiver's completion.
+    pub data: Option<u64>,
+    /// Payload.
+    pub segments: &'a [Segment],
+    /// The caller's context, given back with the completion.
+    pub context: u64,
+    /// The caller's own word, given back with the completion.
+    pub token: u64,
+    /// Whether success is to be reported; failure always is.
+    pub report: bool,
+    /// The buffer is free again on return; at most [`STAGE_LEN`] bytes.
+    pub inject: bool,
+    /// More follows at once: the device need not start yet.
+    pub more: bool,
+}
+
+/// Why a send was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// No room now; progress makes some.
+    Full,
+    /// The peer cannot be reached.
+    Unreachable,
+    /// The device or endpoint is gone.
+    Dead,
+    /// The message, or the part of it to inject, is too long, or in too many segments.
+    TooLong,
+}
+
+impl From<PostError> for SendError {
+    fn from(error: PostError) -> Self {
+        match error {
+            PostError::Full => Self::Full,
+            PostError::Unreachable => Self::Unreachable,
+            PostError::Dead => Self::Dead,
+        }
+    }
+}
+
+/// How far a send is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not in use.
+    Free,
+    /// The transport has the message.
+    Eager,
+    /// The transport has the request, and the receiver has not finished.
+    Requested,
+    /// The receiver has the request.
+    Reading,
+    /// The receiver has finished, but the transport has not told that the request arrived.
+    Finished,
+}
+
+/// A send outstanding.
+pub(crate) struct SendOp<E> {
+    stage: Stage,
+    generation: u32,
+    to: PeerId,
+    class: Class,
+    tag: u64,
+    len: u64,
+    context: u64,
+    token: u64,
+    report: bool,
+    packed: Option<Box<[u8]>>,
+    exposed: [Option<E>; MAX_SEGMENTS],
+}
+
+/// Memory of sends: a stable staging area each, and buffers for packing.
+pub(crate) struct SendPool {
+    blocks: Vec<Box<[u8]>>,
+    packs: Vec<Box<[u8]>>,
+}
+
+impl SendPool {
+    pub(crate) fn new() -> Self {
+        Self {
+            blocks: Vec::new(),
+            packs: Vec::new(),
+        }
+    }
+
+    /// The staging area of a send; it stays where it is.
+    fn stage(&mut self, index: u32) -> &mut [u8] {
+        let (block, at) = (index as usize / BLOCK_SENDS, index as usize % BLOCK_SENDS);
+        while self.blocks.len() <= block {
+            self.blocks
+                .push(vec![0; BLOCK_SENDS * STAGE_LEN].into_boxed_slice());
+        }
+        &mut self.blocks[block][at * STAGE_LEN..][..STAGE_LEN]
+    }
+
+    fn pack(&mut self, len: usize) -> Box<[u8]> {
+        self.packs
+            .pop()
+            .unwrap_or_else(|| vec![0; len].into_boxed_slice())
+    }
+}
+
+const _: () = assert!(RTS_MAX <= STAGE_LEN, "a request fits the staging area");
+
+impl<T: Transport> Messenger<T> {
+    /// Posts a send. Unless `more`, the device starts at once.
+    ///
+    /// # Errors
+    /// Nothing was taken.
+    ///
+    /// # Safety
+    /// The segments stay readable until the completion, or are readable now if `inject`.
+    pub unsafe fn send(&mut self, request: &SendRequest<'_>) -> Result<(), SendError> {
+        let len = total(request.segments);
+        if len > MAX_MESSAGE || request.segments.len() > MAX_SEGMENTS {
+            return Err(SendError::TooLong);
+        }
+        let path = self
+            .table
+            .choose(len, request.segments.len(), request.inject)
+            .ok_or(SendError::TooLong)?;
+        if self.sends_left() == 0 {
+            return Err(SendError::Full);
+        }
+        let index = self.sends.insert(SendOp {
+            stage: Stage::Free,
+            generation: 0,
+            to: request.to,
+            class: request.class,
+            tag: request.tag,
+            len,
+            context: request.context,
+            token: request.token,
+            report: request.report,
+            packed: None,
+            exposed: [const { None }; MAX_SEGMENTS],
+        });
+        // SAFETY: the caller's promise is handed on.
+        let posted = unsafe { self.post_send(index, path, request, len) };
+        if let Err(error) = posted {
+            self.release(index);
+            return Err(error.into());
+        }
+        if request.more {
+            self.dirty = true;
+        } else {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Messenger::send`].
+    #[inline]
+    unsafe fn post_send(
+        &mut self,
+        index: u32,
+        path: Path,
+        request: &SendRequest<'_>,
+        len: u64,
+    ) -> Result<(), PostError> {
+        let envelope = Envelope {
+            class: request.class,
+            tag: request.tag,
+            data: request.data,
+        };
+        let payload = match path {
+            Path::Direct => request.segments.first().copied().unwrap_or(Segment::EMPTY),
+            Path::Staged => {
+                let stage = self.pool.stage(index);
+                // SAFETY: the caller promises readable segments; the table sends no more than a stage here.
+                unsafe { gather(request.segments, stage) };
+                Segment {
+                    addr: stage.as_ptr() as u64,
+                    len,
+                }
+            }
+            Path::Packed => {
+                let mut pack = self.pool.pack(self.config.eager_max as usize);
+                // SAFETY: as above, with a buffer of eager size.
+                unsafe { gather(request.segments, &mut pack) };
+                let payload = Segment {
+                    addr: pack.as_ptr() as u64,
+                    len,
+                };
+                self.sends[index].packed = Some(pack);
+                payload
+            }
+            Path::Rendezvous => {
+                // SAFETY: the caller's promise covers the time until the receiver has finished.
+                return unsafe { self.post_request(index, request, len, envelope) };
+            }
+        };
+        self.sends[index].stage = Stage::Eager;
+        let header = Header::Eager(envelope).encode();
+        // SAFETY: user memory by the caller's promise; staging and packing memory is kept until completion.
+        unsafe {
+            self.transport
+                .send(request.to, &header, payload, Cookie::Send(index).pack())
+        }
+    }
+
+    /// # Safety
+    /// As [`Messenger::send`].
+    unsafe fn post_request(
+        &mut self,
+        index: u32,
+        request: &SendRequest<'_>,
+        len: u64,
+        envelope: Envelope,
+    ) -> Result<(), PostError> {
+        self.next_generation = self.next_generation.wrapping_add(1);
+        let generation = self.next_generation;
+        let mut parts = [(Remote { addr: 0, key: 0 }, 0); MAX_SEGMENTS];
+        let mut count = 0;
+        for segment in request.segments.iter().filter(|segment| segment.len > 0) {
+            // SAFETY: the caller promises that the segment stays readable until the completion, and the
+            // exposure is dropped before that is reported.
+            let exposed = unsafe { self.transport.expose(*segment)? };
+            parts[count] = (T::remote(&exposed), segment.len);
+            self.sends[index].exposed[count] = Some(exposed);
+            count += 1;
+        }
+        let id = u64::from(generation) << 32 | u64::from(index);
+        let stage = self.pool.stage(index);
+        let body = Rts {
+            id,
+            total: len,
+            parts,
+            count,
+        }
+        .encode(stage);
+        let payload = Segment {
+            addr: stage.as_ptr() as u64,
+            len: body as u64,
+        };
+        let op = &mut self.sends[index];
+        op.stage = Stage::Requested;
+        op.generation = generation;
+        let header = Header::Rts(envelope).encode();
+        // SAFETY: the staging area is kept until the transport is done with it.
+        unsafe {
+            self.transport
+                .send(request.to, &header, payload, Cookie::Send(index).pack())?
+        };
+        self.rendezvous_out += 1;
+        Ok(())
+    }
+
+    /// The transport is done with a message.
+    pub(crate) fn sent(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
+        match (self.sends[index].stage, result) {
+            (Stage::Eager, result) => self.complete_send(index, result, sink),
+            (Stage::Requested, Ok(())) => self.sends[index].stage = Stage::Reading,
+            (Stage::Requested, Err(failure)) => {
+                self.rendezvous_out -= 1;
+                self.complete_send(index, Err(failure), sink);
+            }
+            (Stage::Finished, _) => self.release(index),
+            (Stage::Free | Stage::Reading, _) => {}
+        }
+    }
+
+    /// The receiver is done with a rendezvous; false if there is no such rendezvous with it.
+    pub(crate) fn finished(&mut self, from: PeerId, id: u64, ok: bool, sink: &mut impl Sink) -> bool {
+        let [a, b, c, d, e, f, g, h] = id.to_le_bytes();
+        let index = u32::from_le_bytes([a, b, c, d]);
+        let generation = u32::from_le_bytes([e, f, g, h]);
+        let Some(op) = self.sends.get(index) else {
+            return false;
+        };
+        if op.generation != generation || op.to != from {
+            return false;
+        }
+        let result = if ok { Ok(()) } else { Err(Failure::Other) };
+        match op.stage {
+            Stage::Reading => {
+                self.rendezvous_out -= 1;
+                self.complete_send(index, result, sink);
+            }
+            Stage::Requested => {
+                self.rendezvous_out -= 1;
+                self.sends[index].exposed = [const { None }; MAX_SEGMENTS];
+                self.report(index, result, sink);
+                self.sends[index].stage = Stage::Finished;
+            }
+            Stage::Free | Stage::Eager | Stage::Finished => return false,
+        }
+        true
+    }
+
+    /// Sends each peer with a rendezvous outstanding an empty message, so that the loss of the peer shows up:
+    /// once it has the request, only its own message would end the rendezvous. Call it now and then while
+    /// nothing happens.
+    pub fn probe(&mut self) {
+        if self.rendezvous_out == 0 {
+            return;
+        }
+        for index in 0..self.sends.len() {
+            let op = &self.sends[index];
+            if op.stage != Stage::Reading {
+                continue;
+            }
+            let to = op.to;
+            let peer = to.0 as usize;
+            if self.probes.len() <= peer {
+                self.probes.resize(peer + 1, false);
+            }
+            if self.probes[peer] {
+                continue;
+            }
+            let header = Header::Probe.encode();
+            let cookie = Cookie::Probe(to.0).pack();
+            // SAFETY: there is no payload.
+            let sent = unsafe { self.transport.send(to, &header, Segment::EMPTY, cookie) };
+            if sent.is_ok() {
+                self.probes[peer] = true;
+                self.dirty = true;
+            }
+        }
+        self.flush_due();
+    }
+
+    /// A probe has ended; if it failed, the peer's rendezvous fail with it.
+    pub(crate) fn probed(&mut self, peer: PeerId, result: Result<(), Failure>, sink: &mut impl Sink) {
+        if let Some(pending) = self.probes.get_mut(peer.0 as usize) {
+            *pending = false;
+        }
+        let Err(failure) = result else { return };
+        for index in 0..self.sends.len() {
+            let op = &self.sends[index];
+            if op.stage == Stage::Reading && op.to == peer {
+                self.rendezvous_out -= 1;
+                self.complete_send(index, Err(failure), sink);
+            }
+        }
+    }
+
+    #[inline]
+    fn complete_send(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
+        // The memory is withdrawn before the user hears that it is free.
+        self.release(index);
+        self.report(index, result, sink);
+    }
+
+    #[inline]
+    fn report(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
+        let op = &self.sends[index];
+        if op.report || result.is_err() {
+            sink.complete(Completion {
+                receive: false,
+                context: op.context,
+                token: op.token,
+                class: op.class,
+                len: op.len,
+                truncated: 0,
+                addr: 0,
+                tag: op.tag,
+                data: None,
+                from: None,
+                last: false,
+                result,
+            });
+        }
+    }
+
+    /// Frees a send's resources; its description stays readable until the index is used again.
+    #[inline]
+    fn release(&mut self, index: u32) {
+        let op = &mut self.sends[index];
+        if op.stage != Stage::Eager {
+            op.exposed = [const { None }; MAX_SEGMENTS];
+        }
+        op.stage = Stage::Free;
+        if let Some(pack) = op.packed.take() {
+            self.pool.packs.push(pack);
+        }
+        self.sends.free(index);
+    }
+
+    /// Tells a sender that its rendezvous is over.
+    pub(crate) fn finish(&mut self, to: PeerId, id: u64, ok: bool) {
+        let header: [u8; HEADER_LEN] = Header::Fin { id, ok }.encode();
+        // SAFETY: there is no payload.
+        match unsafe {
+            self.transport
+                .send(to, &header, Segment::EMPTY, Cookie::Fin.pack())
+        } {
+            Ok(()) => self.dirty = true,
+            Err(PostError::Full) => self
+                .deferred
+                .push_back(crate::messenger::Deferred::Fin { to, id, ok }),
+            Err(PostError::Unreachable | PostError::Dead) => {}
+        }
+    }
+}
+
+/// Copies segments into `out`, which is long enough.
+///
+/// # Safety
+/// The segments are readable.
+unsafe fn gather(segments: &[Segment], out: &mut [u8]) {
+    let mut at = 0;
+    for segment in segments.iter().filter(|segment| segment.len > 0) {
+        // Not longer than `out`, so it fits.
+        let Ok(len) = usize::try_from(segment.len) else {
+            return;
+        };
+        // SAFETY: readable by the caller's promise; a user buffer is no part of `out`.
+        let bytes = unsafe { std::slice::from_raw_parts(segment.addr as *const u8, len) };
+        out[at..at + len].copy_from_slice(bytes);
+        at += len;
+    }
+}

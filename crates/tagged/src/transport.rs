@@ -1,0 +1,172 @@
+//! What the messenger needs below it: reliable, ordered sends into receive slots, and remote reads.
+
+use crate::HEADER_LEN;
+
+/// A peer, by the index the user of this crate gave it. The same index names a message's sender and a
+/// send's destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u32);
+
+/// Plain memory of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Segment {
+    /// No bytes.
+    pub const EMPTY: Self = Self { addr: 0, len: 0 };
+
+    /// The part from `offset`, at most `len` bytes long; the caller keeps it within the segment.
+    pub(crate) fn part(self, offset: u64, len: u64) -> Self {
+        Self {
+            addr: self.addr + offset,
+            len,
+        }
+    }
+}
+
+/// Memory a peer lets us read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Address, as the peer names it.
+    pub addr: u64,
+    /// Key.
+    pub key: u64,
+}
+
+/// Why an operation was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// No room now; progress makes some.
+    Full,
+    /// The peer cannot be reached, and will not be by waiting.
+    Unreachable,
+    /// The device or endpoint is gone.
+    Dead,
+}
+
+/// How an operation failed after it was posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The link to the peer, or the peer, went away.
+    PeerLost,
+    /// The peer refused access to its memory.
+    Access,
+    /// The message was longer than the receive.
+    Truncated,
+    /// The peer is out of resources.
+    Resource,
+    /// The operation was cancelled.
+    Cancelled,
+    /// The endpoint was closed, or is in error.
+    Flushed,
+    /// A message of the peer does not follow the protocol.
+    Protocol,
+    /// Anything else.
+    Other,
+}
+
+/// What [`Transport::poll`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A send or read has finished.
+    Done {
+        /// As given when it was posted.
+        cookie: u64,
+        /// How it ended.
+        result: Result<(), Failure>,
+    },
+    /// A message lies in a slot.
+    Received {
+        /// The slot; no longer posted.
+        slot: u32,
+        /// Bytes, the header included.
+        len: u32,
+        /// Who sent it.
+        from: PeerId,
+    },
+    /// A posted slot comes back unused.
+    Returned {
+        /// The slot; no longer posted.
+        slot: u32,
+    },
+}
+
+/// A reliable datagram endpoint: messages of one peer arrive once and in the order they were sent.
+///
+/// Receive slots are memory of the transport, all of one size; a slot is posted, filled by one message, read
+/// with [`Transport::slot`] and posted again.
+pub trait Transport {
+    /// Memory peers may read; dropped when they may no longer.
+    type Exposed;
+
+    /// Number of receive slots.
+    fn slots(&self) -> u32;
+
+    /// Bytes of a receive slot.
+    fn slot_size(&self) -> u32;
+
+    /// The first `len` bytes of a slot that is not posted.
+    fn slot(&self, slot: u32, len: u32) -> &[u8];
+
+    /// Posts a receive slot; takes effect at the next [`Transport::submit`].
+    ///
+    /// # Errors
+    /// As [`PostError`] says.
+    fn post_slot(&mut self, slot: u32) -> Result<(), PostError>;
+
+    /// Posts a message: header, then payload. Takes effect at the next [`Transport::submit`].
+    ///
+    /// # Errors
+    /// As [`PostError`] says.
+    ///
+    /// # Safety
+    /// The payload stays readable until [`Event::Done`].
+    unsafe fn send(
+        &mut self,
+        to: PeerId,
+        header: &[u8; HEADER_LEN],
+        payload: Segment,
+        cookie: u64,
+    ) -> Result<(), PostError>;
+
+    /// Posts a read of `into.len` bytes. Takes effect at the next [`Transport::submit`].
+    ///
+    /// # Errors
+    /// As [`PostError`] says.
+    ///
+    /// # Safety
+    /// `into` stays writable until [`Event::Done`] and nobody else uses it.
+    unsafe fn read(
+        &mut self,
+        from: PeerId,
+        remote: Remote,
+        into: Segment,
+        cookie: u64,
+    ) -> Result<(), PostError>;
+
+    /// Lets peers read memory.
+    ///
+    /// # Errors
+    /// As [`PostError`] says.
+    ///
+    /// # Safety
+    /// The memory stays readable until the result is dropped.
+    unsafe fn expose(&mut self, memory: Segment) -> Result<Self::Exposed, PostError>;
+
+    /// Address and key of exposed memory, for peers.
+    fn remote(exposed: &Self::Exposed) -> Remote;
+
+    /// Makes everything posted visible to the device and lets it start.
+    fn submit(&mut self);
+
+    /// Lets the device work.
+    fn drive(&mut self);
+
+    /// Takes finished work; returns how many events it wrote.
+    fn poll(&mut self, events: &mut [Event]) -> usize;
+}

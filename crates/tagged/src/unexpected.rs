@@ -1,0 +1,172 @@
+//! Messages without a receive: where they are kept, and how they are bounded.
+
+use crate::header::{Envelope, HEADER_BYTES, HEADER_LEN, Rts};
+use crate::matching::{Pattern, Unexpected};
+use crate::messenger::of;
+use crate::slab::Links;
+use crate::{Messenger, PeerId, Transport};
+
+/// Where an unexpected message is.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// In its receive slot; `len` is that of the payload.
+    Slot { slot: u32, len: u32 },
+    /// Copied out of its slot.
+    Spilled(Box<[u8]>),
+    /// At its sender.
+    Remote(Rts),
+}
+
+/// A message that waits for a receive.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) envelope: Envelope,
+    pub(crate) from: PeerId,
+    pub(crate) body: Body,
+    all_links: Links,
+    peer_links: Links,
+}
+
+impl Message {
+    pub(crate) fn len(&self) -> u64 {
+        match &self.body {
+            Body::Slot { len, .. } => u64::from(*len),
+            Body::Spilled(bytes) => bytes.len() as u64,
+            Body::Remote(rts) => rts.total,
+        }
+    }
+}
+
+impl Unexpected for Message {
+    #[inline]
+    fn envelope(&self) -> &Envelope {
+        &self.envelope
+    }
+    #[inline]
+    fn sender(&self) -> PeerId {
+        self.from
+    }
+    #[inline]
+    fn all_links(&mut self) -> &mut Links {
+        &mut self.all_links
+    }
+    #[inline]
+    fn peer_links(&mut self) -> &mut Links {
+        &mut self.peer_links
+    }
+}
+
+/// An unexpected message found by [`Messenger::peek`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Bytes of the message.
+    pub len: u64,
+    /// What it carries beside them.
+    pub envelope: Envelope,
+    /// Who sent it.
+    pub from: PeerId,
+}
+
+/// What [`Messenger::peek`] does with what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peek {
+    /// Leaves it.
+    Look,
+    /// Takes it out of matching; [`Messenger::receive_claimed`] with the same context gets it.
+    Claim {
+        /// Its name from now on.
+        context: u64,
+    },
+    /// Drops it; its sender sees success.
+    Discard,
+}
+
+impl<T: Transport> Messenger<T> {
+    /// Looks for an unexpected message.
+    pub fn peek(&mut self, pattern: &Pattern, what: Peek) -> Option<Found> {
+        let queue = &mut self.unexpected[of(pattern.class)];
+        let index = queue.find(&mut self.messages, pattern)?;
+        let message = &self.messages[index];
+        let found = Found {
+            len: message.len(),
+            envelope: message.envelope,
+            from: message.from,
+        };
+        match what {
+            Peek::Look => {}
+            Peek::Claim { context } => {
+                queue.remove(&mut self.messages, index);
+                self.claimed.push((context, index));
+            }
+            Peek::Discard => {
+                queue.remove(&mut self.messages, index);
+                self.drop_message(index);
+            }
+        }
+        Some(found)
+    }
+
+    /// Drops a message claimed before; false if there is none of this context.
+    pub fn discard_claimed(&mut self, context: u64) -> bool {
+        let index = self.take_claimed(context);
+        index.inspect(|index| self.drop_message(*index)).is_some()
+    }
+
+    pub(crate) fn take_claimed(&mut self, context: u64) -> Option<u32> {
+        let at = self.claimed.iter().position(|claim| claim.0 == context)?;
+        Some(self.claimed.swap_remove(at).1)
+    }
+
+    fn drop_message(&mut self, index: u32) {
+        if let Body::Remote(rts) = self.messages[index].body {
+            let from = self.messages[index].from;
+            self.finish(from, rts.id, true);
+            self.flush_due();
+        }
+        self.free_message(index);
+    }
+
+    /// Frees a message and the memory it is in.
+    pub(crate) fn free_message(&mut self, index: u32) {
+        match std::mem::replace(&mut self.messages[index].body, Body::Spilled(Box::default())) {
+            Body::Slot { slot, .. } => {
+                self.slots_held -= 1;
+                self.repost(slot);
+            }
+            Body::Spilled(bytes) => self.spilled -= bytes.len(),
+            Body::Remote(_) => {}
+        }
+        self.messages.free(index);
+    }
+
+    /// Keeps an eager message that matches no receive. It stays in its slot while half of the slots are free
+    /// of such messages, then it is copied, up to a bound, then it stays again: senders wait when no slot is
+    /// left.
+    pub(crate) fn keep(&mut self, slot: u32, len: u32, from: PeerId, envelope: Envelope) {
+        let payload = len.saturating_sub(HEADER_BYTES);
+        let crowded = self.slots_held >= self.transport.slots() / 2;
+        let room = self.spilled + payload as usize <= self.config.unexpected_max;
+        let body = if (crowded || payload == 0) && room {
+            let bytes: Box<[u8]> = self.transport.slot(slot, len)[HEADER_LEN..].into();
+            self.spilled += bytes.len();
+            self.repost(slot);
+            Body::Spilled(bytes)
+        } else {
+            self.slots_held += 1;
+            Body::Slot { slot, len: payload }
+        };
+        self.enqueue(from, envelope, body);
+    }
+
+    pub(crate) fn enqueue(&mut self, from: PeerId, envelope: Envelope, body: Body) {
+        let message = Message {
+            envelope,
+            from,
+            body,
+            all_links: Links::NONE,
+            peer_links: Links::NONE,
+        };
+        let index = self.messages.insert(message);
+        self.unexpected[of(envelope.class)].push(&mut self.messages, index);
+    }
+}

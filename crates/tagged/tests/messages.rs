@@ -1,0 +1,633 @@
+//! Messages between endpoints of a mock network.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+
+mod mock;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use mock::{Net, Wire};
+use proptest::prelude::*;
+use usb4_tagged::*;
+
+const EAGER: u32 = 512;
+const A: PeerId = PeerId(0);
+const B: PeerId = PeerId(1);
+
+struct World {
+    net: Rc<RefCell<Net>>,
+    hosts: Vec<Messenger<Wire>>,
+    done: Vec<Vec<Completion>>,
+    turn: usize,
+}
+
+impl World {
+    fn new(hosts: usize, slots: u32) -> Self {
+        Self::with(hosts, slots, 1 << 20)
+    }
+
+    fn with(hosts: usize, slots: u32, unexpected_max: usize) -> Self {
+        let net = Net::new(hosts, slots, EAGER as usize + HEADER_LEN);
+        let config = Config {
+            eager_max: EAGER,
+            max_sends: 64,
+            unexpected_max,
+        };
+        Self {
+            hosts: (0..hosts as u32)
+                .map(|me| Messenger::new(Wire::new(&net, me), config).unwrap())
+                .collect(),
+            done: vec![Vec::new(); hosts],
+            turn: 0,
+            net,
+        }
+    }
+
+    fn progress(&mut self) {
+        for (host, done) in self.hosts.iter_mut().zip(&mut self.done) {
+            host.progress(&mut |c| done.push(c));
+        }
+    }
+
+    /// Moves everything that can move.
+    fn settle(&mut self) {
+        loop {
+            self.progress();
+            self.turn += 7;
+            let moved = self.net.borrow_mut().step(self.turn);
+            if !moved {
+                self.progress();
+                if !self.net.borrow_mut().step(self.turn) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: PeerId, to: PeerId, tag: u64, bytes: &[u8], context: u64) {
+        let segment = [Segment {
+            addr: bytes.as_ptr() as u64,
+            len: bytes.len() as u64,
+        }];
+        self.send_segments(from, to, tag, &segment, context, false)
+            .unwrap();
+    }
+
+    fn send_segments(
+        &mut self,
+        from: PeerId,
+        to: PeerId,
+        tag: u64,
+        segments: &[Segment],
+        context: u64,
+        inject: bool,
+    ) -> Result<(), SendError> {
+        let request = SendRequest {
+            to,
+            class: Class::Tagged,
+            tag,
+            data: Some(tag + 1),
+            segments,
+            context,
+            token: 0,
+            report: true,
+            inject,
+            more: false,
+        };
+        // SAFETY: the tests keep their buffers.
+        unsafe { self.hosts[from.0 as usize].send(&request) }
+    }
+
+    fn receive(
+        &mut self,
+        at: PeerId,
+        from: Option<PeerId>,
+        tag: u64,
+        ignore: u64,
+        into: &mut [u8],
+        context: u64,
+    ) {
+        let segment = [Segment {
+            addr: into.as_mut_ptr() as u64,
+            len: into.len() as u64,
+        }];
+        self.receive_segments(at, from, (tag, ignore), &segment, context, None);
+    }
+
+    fn receive_segments(
+        &mut self,
+        at: PeerId,
+        from: Option<PeerId>,
+        (tag, ignore): (u64, u64),
+        segments: &[Segment],
+        context: u64,
+        multi: Option<u64>,
+    ) {
+        let pattern = Pattern {
+            class: Class::Tagged,
+            from,
+            tag,
+            ignore,
+        };
+        let request = RecvRequest {
+            pattern,
+            segments,
+            context,
+            token: 0,
+            report: true,
+            multi,
+        };
+        let done = &mut self.done[at.0 as usize];
+        // SAFETY: the tests keep their buffers.
+        unsafe { self.hosts[at.0 as usize].receive(&request, &mut |c| done.push(c)) }.unwrap();
+    }
+
+    fn received(&self, at: PeerId) -> Vec<Completion> {
+        self.done[at.0 as usize]
+            .iter()
+            .filter(|c| c.receive)
+            .copied()
+            .collect()
+    }
+
+    fn sent(&self, at: PeerId) -> Vec<Completion> {
+        self.done[at.0 as usize]
+            .iter()
+            .filter(|c| !c.receive)
+            .copied()
+            .collect()
+    }
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed))
+        .collect()
+}
+
+#[test]
+fn each_length_arrives_whole_whether_expected_or_not() {
+    for len in [0, 1, 24, 255, 256, 257, 511, 512, 513, 5000, 100_000] {
+        for expected in [true, false] {
+            let mut world = World::new(2, 8);
+            let message = pattern(len, 3);
+            let mut buffer = vec![0; len];
+            if expected {
+                world.receive(B, Some(A), 5, 0, &mut buffer, 9);
+                world.settle();
+            }
+            world.send(A, B, 5, &message, 1);
+            world.settle();
+            if !expected {
+                world.receive(B, Some(A), 5, 0, &mut buffer, 9);
+                world.settle();
+            }
+            assert_eq!(buffer, message, "{len}");
+            let received = world.received(B);
+            assert_eq!(received.len(), 1);
+            let c = received[0];
+            assert_eq!(
+                (c.len, c.tag, c.data, c.from, c.context),
+                (len as u64, 5, Some(6), Some(A), 9)
+            );
+            assert_eq!(
+                world
+                    .sent(A)
+                    .iter()
+                    .map(|c| (c.context, c.result))
+                    .collect::<Vec<_>>(),
+                [(1, Ok(()))]
+            );
+            assert_eq!(
+                world.net.borrow().exposed(),
+                0,
+                "memory stays exposed after completion"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_short_message_does_not_overtake_a_long_one() {
+    let mut world = World::new(2, 8);
+    let long = pattern(10_000, 1);
+    let short = pattern(10, 2);
+    let (mut first, mut second) = (vec![0; 10_000], vec![0; 10_000]);
+    world.receive(B, None, 0, u64::MAX, &mut first, 1);
+    world.receive(B, None, 0, u64::MAX, &mut second, 2);
+    world.send(A, B, 7, &long, 1);
+    world.send(A, B, 8, &short, 2);
+    world.settle();
+    assert_eq!(first, long);
+    assert_eq!(&second[..10], &short);
+}
+
+#[test]
+fn a_message_to_oneself_arrives() {
+    for len in [64, 20_000] {
+        let mut world = World::new(1, 8);
+        let message = pattern(len, 4);
+        let mut buffer = vec![0; len];
+        world.send(A, A, 1, &message, 1);
+        world.receive(A, Some(A), 1, 0, &mut buffer, 2);
+        world.settle();
+        assert_eq!(buffer, message);
+        assert_eq!(world.done[0].len(), 2);
+    }
+}
+
+#[test]
+fn a_message_longer_than_its_receive_is_truncated_and_reported() {
+    for len in [300, 5000] {
+        let mut world = World::new(2, 8);
+        let message = pattern(len, 5);
+        let mut buffer = vec![0; 100];
+        world.receive(B, None, 1, 0, &mut buffer, 2);
+        world.send(A, B, 1, &message, 1);
+        world.settle();
+        let c = world.received(B)[0];
+        assert_eq!(buffer, message[..100]);
+        assert_eq!(
+            (c.result, c.len, c.truncated),
+            (Err(Failure::Truncated), 100, len as u64 - 100)
+        );
+        assert_eq!(world.sent(A)[0].result, Ok(()));
+    }
+}
+
+#[test]
+fn several_segments_go_out_and_in_as_one_message() {
+    for len in [100u64, 400, 3000] {
+        let mut world = World::new(2, 8);
+        let message = pattern(len as usize, 6);
+        let cut = |parts: &[u64], addr: u64| {
+            let mut at = 0;
+            let segment = |len: &u64| {
+                at += len;
+                Segment {
+                    addr: addr + at - len,
+                    len: *len,
+                }
+            };
+            parts.iter().map(segment).collect::<Vec<_>>()
+        };
+        let out = cut(
+            &[len / 10, 0, len / 2, len - len / 10 - len / 2],
+            message.as_ptr() as u64,
+        );
+        let mut buffer = vec![0u8; len as usize];
+        let into = cut(&[len / 3, len - len / 3], buffer.as_mut_ptr() as u64);
+        world.receive_segments(B, Some(A), (1, 0), &into, 2, None);
+        world.send_segments(A, B, 1, &out, 1, false).unwrap();
+        world.settle();
+        assert_eq!(buffer, message, "{len}");
+    }
+}
+
+#[test]
+fn an_injected_buffer_may_be_reused_at_once() {
+    let mut world = World::new(2, 8);
+    let mut message = pattern(256, 7);
+    let segment = [Segment {
+        addr: message.as_ptr() as u64,
+        len: 256,
+    }];
+    world.send_segments(A, B, 1, &segment, 1, true).unwrap();
+    message.fill(0xee);
+    let mut buffer = vec![0; 256];
+    world.receive(B, None, 1, 0, &mut buffer, 2);
+    world.settle();
+    assert_eq!(buffer, pattern(256, 7));
+    let long = [Segment {
+        addr: message.as_ptr() as u64,
+        len: 257,
+    }];
+    assert_eq!(
+        world.send_segments(A, B, 1, &long, 1, true),
+        Err(SendError::TooLong)
+    );
+}
+
+#[test]
+fn unexpected_messages_beyond_the_bound_make_the_sender_wait_and_none_is_lost() {
+    let mut world = World::with(2, 8, 4 * 400);
+    let messages: Vec<Vec<u8>> = (0..40).map(|n| pattern(400, n)).collect();
+    for (n, message) in messages.iter().enumerate() {
+        world.send(A, B, n as u64, message, n as u64);
+    }
+    world.settle();
+    assert!(world.sent(A).len() <= 8 + 4, "{} were taken", world.sent(A).len());
+    let mut buffers = vec![vec![0; 400]; 40];
+    for (n, buffer) in buffers.iter_mut().enumerate() {
+        world.receive(B, Some(A), n as u64, 0, buffer, n as u64);
+        world.settle();
+    }
+    assert_eq!(buffers, messages);
+    assert_eq!(world.sent(A).len(), 40);
+}
+
+#[test]
+fn a_full_send_queue_says_so_and_takes_more_later() {
+    let mut world = World::new(2, 8);
+    world.net.borrow_mut().depth = 4;
+    let message = pattern(3000, 1);
+    let segment = [Segment {
+        addr: message.as_ptr() as u64,
+        len: 3000,
+    }];
+    for n in 0..4 {
+        world.send_segments(A, B, 1, &segment, n, false).unwrap();
+    }
+    assert_eq!(
+        world.send_segments(A, B, 1, &segment, 4, false),
+        Err(SendError::Full)
+    );
+    let mut buffers = vec![vec![0u8; 3000]; 6];
+    for (n, buffer) in buffers.iter_mut().enumerate() {
+        world.receive(B, None, 1, 0, buffer, n as u64);
+    }
+    world.settle();
+    world.send_segments(A, B, 1, &segment, 4, false).unwrap();
+    world.send_segments(A, B, 1, &segment, 5, false).unwrap();
+    world.settle();
+    assert!(buffers.iter().all(|b| *b == message));
+    assert_eq!(world.sent(A).len(), 6);
+    assert_eq!(world.net.borrow().exposed(), 0);
+}
+
+#[test]
+fn a_cancelled_receive_takes_nothing_and_reports_it() {
+    let mut world = World::new(2, 8);
+    let (mut first, mut second) = (vec![0; 8], vec![0; 8]);
+    world.receive(B, Some(A), 1, 0, &mut first, 1);
+    world.receive(B, None, 1, 0, &mut second, 2);
+    let done = &mut world.done[1];
+    assert!(world.hosts[1].cancel(1, &mut |c| done.push(c)));
+    assert!(!world.hosts[1].cancel(1, &mut |_| panic!("cancelled twice")));
+    assert_eq!(world.received(B)[0].result, Err(Failure::Cancelled));
+    world.send(A, B, 1, &[1; 8], 1);
+    world.settle();
+    assert_eq!((first[0], second[0]), (0, 1));
+}
+
+#[test]
+fn a_peek_finds_claims_and_discards() {
+    for len in [100, 4000] {
+        let mut world = World::new(2, 8);
+        let messages: Vec<Vec<u8>> = (0..3).map(|n| pattern(len, n)).collect();
+        for (n, message) in messages.iter().enumerate() {
+            world.send(A, B, 10 + n as u64, message, n as u64);
+        }
+        world.settle();
+        let any = Pattern {
+            class: Class::Tagged,
+            from: None,
+            tag: 0,
+            ignore: u64::MAX,
+        };
+        let host = &mut world.hosts[1];
+        assert_eq!(
+            host.peek(
+                &Pattern {
+                    tag: 9,
+                    ignore: 0,
+                    ..any
+                },
+                Peek::Look
+            ),
+            None
+        );
+        let found = host.peek(&any, Peek::Look).unwrap();
+        assert_eq!((found.len, found.envelope.tag, found.from), (len as u64, 10, A));
+        assert_eq!(host.peek(&any, Peek::Claim { context: 77 }), Some(found));
+        assert_eq!(host.peek(&any, Peek::Discard).unwrap().envelope.tag, 11);
+        let mut buffer = vec![0; len];
+        let segments = [Segment {
+            addr: buffer.as_mut_ptr() as u64,
+            len: len as u64,
+        }];
+        let request = RecvRequest {
+            pattern: any,
+            segments: &segments,
+            context: 77,
+            token: 0,
+            report: true,
+            multi: None,
+        };
+        // SAFETY: the buffer outlives the receive.
+        unsafe {
+            host.receive_claimed(&request, &mut |c| world.done[1].push(c))
+                .unwrap();
+            assert_eq!(
+                host.receive_claimed(&request, &mut |_| ()),
+                Err(RecvError::NotClaimed)
+            );
+        }
+        let mut last = vec![0; len];
+        world.receive(B, None, 0, u64::MAX, &mut last, 3);
+        world.settle();
+        assert_eq!((&buffer, &last), (&messages[0], &messages[2]));
+        assert_eq!(
+            world.sent(A).len(),
+            3,
+            "the sender of a discarded message hears of success"
+        );
+    }
+}
+
+#[test]
+fn a_multi_receive_takes_messages_until_little_is_left() {
+    let mut world = World::new(2, 8);
+    let mut buffer = vec![0u8; 2000];
+    let segment = [Segment {
+        addr: buffer.as_mut_ptr() as u64,
+        len: 2000,
+    }];
+    let messages = [pattern(300, 1), pattern(1200, 2), pattern(450, 3), pattern(10, 4)];
+    world.send(A, B, 1, &messages[0], 0);
+    world.settle();
+    world.receive_segments(B, None, (0, u64::MAX), &segment, 5, Some(100));
+    for (n, message) in messages.iter().enumerate().skip(1) {
+        world.send(A, B, 1, message, n as u64);
+    }
+    world.settle();
+    let received = world.received(B);
+    let mut places: Vec<(u64, u64)> = received
+        .iter()
+        .map(|c| (c.addr - buffer.as_ptr() as u64, c.len))
+        .collect();
+    places.sort_unstable();
+    assert_eq!(places, [(0, 300), (300, 1200), (1500, 450)]);
+    assert_eq!(received.iter().filter(|c| c.last).count(), 1);
+    assert!(
+        received.last().unwrap().last,
+        "the buffer is given back with its last completion"
+    );
+    assert_eq!(buffer[..1950], messages[..3].concat());
+    let mut rest = vec![0; 10];
+    world.receive(B, None, 1, 0, &mut rest, 6);
+    world.settle();
+    assert_eq!(rest, messages[3]);
+}
+
+#[test]
+fn a_lost_peer_fails_sends_and_a_rendezvous_it_never_finished() {
+    let mut world = World::new(2, 8);
+    let message = pattern(5000, 1);
+    world.send(A, B, 1, &message, 1);
+    world.settle();
+    assert!(world.sent(A).is_empty(), "nobody has received it");
+    world.net.borrow_mut().kill(1);
+    world.send(A, B, 1, &message[..10], 2);
+    world.settle();
+    world.hosts[0].probe();
+    world.settle();
+    let results: Vec<_> = world.sent(A).iter().map(|c| (c.context, c.result)).collect();
+    assert_eq!(
+        results,
+        [(2, Err(Failure::PeerLost)), (1, Err(Failure::PeerLost))]
+    );
+    assert_eq!(world.hosts[0].rendezvous_outstanding(), 0);
+}
+
+#[test]
+fn a_sender_that_dies_fails_the_receive_that_reads_from_it() {
+    let mut world = World::new(2, 8);
+    let message = pattern(5000, 1);
+    let mut buffer = vec![0; 5000];
+    world.send(A, B, 1, &message, 1);
+    world.settle();
+    world.receive(B, None, 1, 0, &mut buffer, 3);
+    world.net.borrow_mut().kill(0);
+    world.settle();
+    assert_eq!(world.received(B)[0].result, Err(Failure::PeerLost));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send {
+        from: u32,
+        to: u32,
+        tag: u64,
+        len: usize,
+    },
+    Receive {
+        at: u32,
+        from: Option<u32>,
+        tag: u64,
+        ignore: u64,
+    },
+    Move(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let host = 0u32..3;
+    let len = prop_oneof![0usize..40, 500usize..530, 2000usize..2100];
+    let ignore = prop_oneof![Just(0u64), Just(u64::MAX)];
+    prop_oneof![
+        (host.clone(), host.clone(), 0u64..3, len).prop_map(|(from, to, tag, len)| Step::Send {
+            from,
+            to,
+            tag,
+            len
+        }),
+        (host.clone(), proptest::option::of(host), 0u64..3, ignore).prop_map(|(at, from, tag, ignore)| {
+            Step::Receive {
+                at,
+                from,
+                tag,
+                ignore,
+            }
+        }),
+        any::<u8>().prop_map(|n| Step::Move(n.into())),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Any mixture of sends and receives: every message ends in one receive that accepts it, whole; of one
+    /// sender and tag they end in the order sent.
+    #[test]
+    fn every_message_ends_once_whole_and_in_order(steps in proptest::collection::vec(step(), 0..120)) {
+        let mut world = World::new(3, 4);
+        world.net.borrow_mut().depth = 16;
+        let mut sent: Vec<(u32, u32, u64, Vec<u8>)> = Vec::new();
+        let mut buffers: Vec<Vec<u8>> = Vec::new();
+        let mut receives = Vec::new();
+        for step in steps {
+            match step {
+                Step::Move(n) => {
+                    world.progress();
+                    world.net.borrow_mut().step(n);
+                }
+                Step::Send { from, to, tag, len } => {
+                    let n = sent.len();
+                    let mut bytes = pattern(len, n as u8);
+                    let stamp = (n as u32).to_le_bytes();
+                    let head = bytes.len().min(4);
+                    bytes[..head].copy_from_slice(&stamp[..head]);
+                    let segment = [Segment { addr: bytes.as_ptr() as u64, len: len as u64 }];
+                    while world.send_segments(PeerId(from), PeerId(to), tag, &segment, n as u64, false)
+                        == Err(SendError::Full)
+                    {
+                        // Room comes by progress or, if receivers hold it all, by a receive.
+                        world.settle();
+                        let mut room = vec![0; 4096];
+                        let context = buffers.len() as u64;
+                        world.receive(PeerId(to), None, 0, u64::MAX, &mut room, context);
+                        buffers.push(room);
+                        receives.push((to, None, 0, u64::MAX));
+                        world.settle();
+                    }
+                    sent.push((from, to, tag, bytes));
+                }
+                Step::Receive { at, from, tag, ignore } => {
+                    let mut buffer = vec![0; 4096];
+                    let context = buffers.len() as u64;
+                    world.receive(PeerId(at), from.map(PeerId), tag, ignore, &mut buffer, context);
+                    buffers.push(buffer);
+                    receives.push((at, from, tag, ignore));
+                }
+            }
+        }
+        for at in 0..3 {
+            for _ in 0..sent.len() {
+                let mut buffer = vec![0; 4096];
+                world.receive(PeerId(at), None, 0, u64::MAX, &mut buffer, buffers.len() as u64);
+                buffers.push(buffer);
+                receives.push((at, None, 0, u64::MAX));
+            }
+        }
+        world.settle();
+        let mut seen = std::collections::HashMap::new();
+        let mut total = 0;
+        for at in 0..3u32 {
+            let mut done = world.received(PeerId(at));
+            total += done.len();
+            // Receives of one pattern are filled in the order posted.
+            done.sort_by_key(|c| c.context);
+            for c in done {
+                let (_, from, tag, ignore) = receives[c.context as usize];
+                let source = c.from.unwrap().0;
+                prop_assert!(from.is_none_or(|f| f == source));
+                prop_assert_eq!((c.tag ^ tag) & !ignore, 0);
+                prop_assert_eq!(c.result, Ok(()));
+                let exact = ignore == 0 && from.is_some();
+                let bytes = &buffers[c.context as usize][..c.len as usize];
+                let index = sent.iter().position(|s| {
+                    s.0 == source && s.1 == at && s.2 == c.tag && s.3 == bytes && (bytes.len() < 4 || s.3[..4] == bytes[..4])
+                });
+                prop_assert!(index.is_some(), "bytes nobody sent");
+                if exact && c.len >= 4 {
+                    let stamp = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+                    let last = seen.insert((source, at, c.tag), stamp);
+                    prop_assert!(last.is_none_or(|last| last < stamp), "overtaken");
+                }
+            }
+        }
+        prop_assert_eq!(total, sent.len());
+        prop_assert_eq!((0..3).map(|h| world.sent(PeerId(h)).len()).sum::<usize>(), sent.len());
+        prop_assert_eq!(world.net.borrow().exposed(), 0);
+    }
+}

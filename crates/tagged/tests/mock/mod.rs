@@ -1,0 +1,296 @@
+//! A network of endpoints in one thread. Messages of one pair stay in order; which pair moves next, and when
+//! a sender hears of it, the test decides. Payloads are read when they are delivered, as a device does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    dead_code
+)]
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use usb4_tagged::{Event, Failure, HEADER_LEN, PeerId, PostError, Remote, Segment, Transport};
+
+enum Flight {
+    Send {
+        header: [u8; HEADER_LEN],
+        payload: Segment,
+        cookie: u64,
+    },
+    Read {
+        remote: Remote,
+        into: Segment,
+        cookie: u64,
+    },
+}
+
+#[derive(Default)]
+struct Port {
+    posted: VecDeque<u32>,
+    staged: Vec<u32>,
+    events: VecDeque<Event>,
+    slots: Vec<Box<[u8]>>,
+    dead: bool,
+}
+
+pub(crate) struct Net {
+    ports: Vec<Port>,
+    staged: Vec<(u32, u32, Flight)>,
+    flights: HashMap<(u32, u32), VecDeque<Flight>>,
+    exposed: HashMap<u64, Segment>,
+    next_key: u64,
+    /// Sends and reads that may be outstanding.
+    pub(crate) depth: usize,
+}
+
+impl Net {
+    pub(crate) fn new(ports: usize, slots: u32, slot_size: usize) -> Rc<RefCell<Self>> {
+        let port = |_| Port {
+            slots: (0..slots)
+                .map(|_| vec![0; slot_size].into_boxed_slice())
+                .collect(),
+            ..Port::default()
+        };
+        Rc::new(RefCell::new(Self {
+            ports: (0..ports).map(port).collect(),
+            staged: Vec::new(),
+            flights: HashMap::new(),
+            exposed: HashMap::new(),
+            next_key: 1,
+            depth: 64,
+        }))
+    }
+
+    pub(crate) fn exposed(&self) -> usize {
+        self.exposed.len()
+    }
+
+    fn outstanding(&self) -> usize {
+        self.staged.len() + self.flights.values().map(VecDeque::len).sum::<usize>()
+    }
+
+    /// All later traffic to and from `port` fails.
+    pub(crate) fn kill(&mut self, port: u32) {
+        self.ports[port as usize].dead = true;
+        self.exposed.clear();
+    }
+
+    /// Moves one message of the `choice`-th pair that has any; false if nothing can move.
+    pub(crate) fn step(&mut self, choice: usize) -> bool {
+        let mut pairs: Vec<(u32, u32)> = self
+            .flights
+            .iter()
+            .filter(|f| !f.1.is_empty())
+            .map(|f| *f.0)
+            .collect();
+        pairs.sort_unstable();
+        for offset in 0..pairs.len() {
+            if self.deliver(pairs[(choice + offset) % pairs.len()]) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn deliver(&mut self, pair: (u32, u32)) -> bool {
+        let (from, to) = pair;
+        let dead = self.ports[to as usize].dead || self.ports[from as usize].dead;
+        let flight = self.flights.get_mut(&pair).unwrap();
+        let is_send = matches!(flight.front().unwrap(), Flight::Send { .. });
+        if !dead && is_send && self.ports[to as usize].posted.is_empty() {
+            return false;
+        }
+        match flight.pop_front().unwrap() {
+            Flight::Send { cookie, .. } | Flight::Read { cookie, .. } if dead => {
+                self.ports[from as usize].events.push_back(Event::Done {
+                    cookie,
+                    result: Err(Failure::PeerLost),
+                });
+            }
+            Flight::Send {
+                header,
+                payload,
+                cookie,
+            } => {
+                let port = &mut self.ports[to as usize];
+                let slot = port.posted.pop_front().unwrap();
+                let memory = &mut port.slots[slot as usize];
+                memory[..HEADER_LEN].copy_from_slice(&header);
+                let len = payload.len as usize;
+                if len > 0 {
+                    // SAFETY: the sender promised that the payload is readable until completion.
+                    let bytes = unsafe { std::slice::from_raw_parts(payload.addr as *const u8, len) };
+                    memory[HEADER_LEN..HEADER_LEN + len].copy_from_slice(bytes);
+                }
+                let len = (HEADER_LEN + len) as u32;
+                port.events.push_back(Event::Received {
+                    slot,
+                    len,
+                    from: PeerId(from),
+                });
+                self.ports[from as usize].events.push_back(Event::Done {
+                    cookie,
+                    result: Ok(()),
+                });
+            }
+            Flight::Read { remote, into, cookie } => {
+                let result = match self.exposed.get(&remote.key) {
+                    Some(memory)
+                        if remote.addr >= memory.addr
+                            && remote.addr + into.len <= memory.addr + memory.len =>
+                    {
+                        // SAFETY: exposed memory is readable, and the reader promised `into`.
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(
+                                remote.addr as *const u8,
+                                into.addr as *mut u8,
+                                into.len as usize,
+                            );
+                        }
+                        Ok(())
+                    }
+                    _ => Err(Failure::Access),
+                };
+                self.ports[from as usize]
+                    .events
+                    .push_back(Event::Done { cookie, result });
+            }
+        }
+        true
+    }
+}
+
+pub(crate) struct Wire {
+    net: Rc<RefCell<Net>>,
+    me: u32,
+}
+
+impl Wire {
+    pub(crate) fn new(net: &Rc<RefCell<Net>>, me: u32) -> Self {
+        Self { net: net.clone(), me }
+    }
+}
+
+pub(crate) struct Exposure {
+    net: Rc<RefCell<Net>>,
+    remote: Remote,
+}
+
+impl Drop for Exposure {
+    fn drop(&mut self) {
+        self.net.borrow_mut().exposed.remove(&self.remote.key);
+    }
+}
+
+impl Transport for Wire {
+    type Exposed = Exposure;
+
+    fn slots(&self) -> u32 {
+        self.net.borrow().ports[self.me as usize].slots.len() as u32
+    }
+
+    fn slot_size(&self) -> u32 {
+        self.net.borrow().ports[self.me as usize].slots[0].len() as u32
+    }
+
+    fn slot(&self, slot: u32, len: u32) -> &[u8] {
+        let net = self.net.borrow();
+        let memory = &net.ports[self.me as usize].slots[slot as usize][..len as usize];
+        // SAFETY: slots are boxed and live as long as the network; a slot that is not posted is not written.
+        unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) }
+    }
+
+    fn post_slot(&mut self, slot: u32) -> Result<(), PostError> {
+        self.net.borrow_mut().ports[self.me as usize].staged.push(slot);
+        Ok(())
+    }
+
+    unsafe fn send(
+        &mut self,
+        to: PeerId,
+        header: &[u8; HEADER_LEN],
+        payload: Segment,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let mut net = self.net.borrow_mut();
+        if net.outstanding() >= net.depth {
+            return Err(PostError::Full);
+        }
+        net.staged.push((
+            self.me,
+            to.0,
+            Flight::Send {
+                header: *header,
+                payload,
+                cookie,
+            },
+        ));
+        Ok(())
+    }
+
+    unsafe fn read(
+        &mut self,
+        from: PeerId,
+        remote: Remote,
+        into: Segment,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let mut net = self.net.borrow_mut();
+        if net.outstanding() >= net.depth {
+            return Err(PostError::Full);
+        }
+        net.staged
+            .push((self.me, from.0, Flight::Read { remote, into, cookie }));
+        Ok(())
+    }
+
+    unsafe fn expose(&mut self, memory: Segment) -> Result<Exposure, PostError> {
+        let mut net = self.net.borrow_mut();
+        let key = net.next_key;
+        net.next_key += 1;
+        net.exposed.insert(key, memory);
+        Ok(Exposure {
+            net: self.net.clone(),
+            remote: Remote {
+                addr: memory.addr,
+                key,
+            },
+        })
+    }
+
+    fn remote(exposed: &Exposure) -> Remote {
+        exposed.remote
+    }
+
+    fn submit(&mut self) {
+        let mut net = self.net.borrow_mut();
+        let me = self.me;
+        let slots = std::mem::take(&mut net.ports[me as usize].staged);
+        net.ports[me as usize].posted.extend(slots);
+        let (mine, others) = std::mem::take(&mut net.staged)
+            .into_iter()
+            .partition(|s| s.0 == me);
+        net.staged = others;
+        let mine: Vec<(u32, u32, Flight)> = mine;
+        for (from, to, flight) in mine {
+            net.flights.entry((from, to)).or_default().push_back(flight);
+        }
+    }
+
+    fn drive(&mut self) {}
+
+    fn poll(&mut self, events: &mut [Event]) -> usize {
+        let mut net = self.net.borrow_mut();
+        let mut count = 0;
+        while count < events.len() {
+            let Some(event) = net.ports[self.me as usize].events.pop_front() else {
+                break;
+            };
+            events[count] = event;
+            count += 1;
+        }
+        count
+    }
+}
