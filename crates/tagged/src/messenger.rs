@@ -131,6 +131,8 @@ pub struct Messenger<T: Transport> {
     pub(crate) sends: Slab<SendOp<T::Exposed>>,
     pub(crate) pool: SendPool,
     pub(crate) rendezvous_out: usize,
+    /// Messages the transport has.
+    pub(crate) in_transport: usize,
     pub(crate) next_generation: u32,
     pub(crate) probes: Vec<bool>,
     pub(crate) receives: Slab<Receive>,
@@ -168,6 +170,7 @@ impl<T: Transport> Messenger<T> {
             sends: Slab::with_capacity(config.max_sends.min(1024)),
             pool: SendPool::new(),
             rendezvous_out: 0,
+            in_transport: 0,
             next_generation: 0,
             probes: Vec::new(),
             receives: Slab::with_capacity(1024),
@@ -204,6 +207,12 @@ impl<T: Transport> Messenger<T> {
     /// [`Messenger::probe`].
     pub fn rendezvous_outstanding(&self) -> usize {
         self.rendezvous_out
+    }
+
+    /// Whether the peers have every message sent so far (not: have matched it). Close an endpoint only then,
+    /// or lose messages.
+    pub fn drained(&self) -> bool {
+        self.in_transport == 0 && self.deferred.is_empty()
     }
 
     /// Messages that broke the protocol and were dropped.
@@ -257,10 +266,17 @@ impl<T: Transport> Messenger<T> {
         match *event {
             Event::Received { slot, len, from } => self.received(slot, len, from, sink),
             Event::Done { cookie, result } => match Cookie::unpack(cookie) {
-                Some(Cookie::Send(index)) => self.sent(index, result, sink),
+                Some(Cookie::Send(index)) => {
+                    self.in_transport -= 1;
+                    self.sent(index, result, sink);
+                }
                 Some(Cookie::Read(index)) => self.read_done(index, result, sink),
-                Some(Cookie::Probe(peer)) => self.probed(PeerId(peer), result, sink),
-                Some(Cookie::Fin) | None => {}
+                Some(Cookie::Probe(peer)) => {
+                    self.in_transport -= 1;
+                    self.probed(PeerId(peer), result, sink);
+                }
+                Some(Cookie::Fin) => self.in_transport -= 1,
+                None => {}
             },
             Event::Returned { slot } => self.repost(slot),
         }

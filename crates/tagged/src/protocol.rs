@@ -52,9 +52,13 @@ impl Table {
         }
     }
 
-    /// The way of a message; `None` if it is longer than can be injected.
+    /// The way of a message; `None` if it is longer than can be injected, or injected and to be confirmed.
     #[inline]
-    pub(crate) fn choose(&self, len: u64, segments: usize, inject: bool) -> Option<Path> {
+    pub(crate) fn choose(&self, len: u64, segments: usize, inject: bool, confirm: bool) -> Option<Path> {
+        if confirm {
+            // Only a rendezvous is answered after the message is in the receiver's buffer.
+            return (!inject).then_some(Path::Rendezvous);
+        }
         self.rules
             .iter()
             .find(|rule| len <= rule.len && segments <= rule.segments && rule.inject == inject)
@@ -81,10 +85,12 @@ mod tests {
             (257, 1, true, None),
         ] {
             assert_eq!(
-                table.choose(len, segments, inject),
+                table.choose(len, segments, inject, false),
                 path,
                 "{len} {segments} {inject}"
             );
         }
+        assert_eq!(table.choose(0, 0, false, true), Some(Path::Rendezvous));
+        assert_eq!(table.choose(8, 1, true, true), None);
     }
 }

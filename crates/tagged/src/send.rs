@@ -32,6 +32,8 @@ pub struct SendRequest<'a> {
     pub report: bool,
     /// The buffer is free again on return; at most [`STAGE_LEN`] bytes.
     pub inject: bool,
+    /// Success means that the message is in the receiver's buffer, not only at the receiver.
+    pub confirm: bool,
     /// More follows at once: the device need not start yet.
     pub more: bool,
 }
@@ -137,7 +139,7 @@ impl<T: Transport> Messenger<T> {
         }
         let path = self
             .table
-            .choose(len, request.segments.len(), request.inject)
+            .choose(len, request.segments.len(), request.inject, request.confirm)
             .ok_or(SendError::TooLong)?;
         if self.sends_left() == 0 {
             return Err(SendError::Full);
@@ -263,6 +265,7 @@ impl<T: Transport> Messenger<T> {
             self.transport
                 .send(request.to, &header, payload, Cookie::Send(index).pack())?
         };
+        self.in_transport += 1;
         self.rendezvous_out += 1;
         Ok(())
     }
@@ -335,6 +338,7 @@ impl<T: Transport> Messenger<T> {
             let sent = unsafe { self.transport.send(to, &header, Segment::EMPTY, cookie) };
             if sent.is_ok() {
                 self.probes[peer] = true;
+                self.in_transport += 1;
                 self.dirty = true;
             }
         }
@@ -406,7 +410,10 @@ impl<T: Transport> Messenger<T> {
             self.transport
                 .send(to, &header, Segment::EMPTY, Cookie::Fin.pack())
         } {
-            Ok(()) => self.dirty = true,
+            Ok(()) => {
+                self.in_transport += 1;
+                self.dirty = true;
+            }
             Err(PostError::Full) => self
                 .deferred
                 .push_back(crate::messenger::Deferred::Fin { to, id, ok }),

@@ -19,6 +19,7 @@ struct World {
     hosts: Vec<Messenger<Wire>>,
     done: Vec<Vec<Completion>>,
     turn: usize,
+    confirm: bool,
 }
 
 impl World {
@@ -39,6 +40,7 @@ impl World {
                 .collect(),
             done: vec![Vec::new(); hosts],
             turn: 0,
+            confirm: false,
             net,
         }
     }
@@ -92,6 +94,7 @@ impl World {
             token: 0,
             report: true,
             inject,
+            confirm: self.confirm,
             more: false,
         };
         // SAFETY: the tests keep their buffers.
@@ -204,6 +207,23 @@ fn each_length_arrives_whole_whether_expected_or_not() {
                 "memory stays exposed after completion"
             );
         }
+    }
+}
+
+#[test]
+fn a_send_to_be_confirmed_completes_only_when_it_is_received() {
+    for len in [0, 10] {
+        let mut world = World::new(2, 8);
+        world.confirm = true;
+        let message = pattern(len, 8);
+        world.send(A, B, 1, &message, 1);
+        world.settle();
+        assert!(world.sent(A).is_empty());
+        assert!(world.hosts[0].drained());
+        let mut buffer = vec![0; len];
+        world.receive(B, None, 1, 0, &mut buffer, 2);
+        world.settle();
+        assert_eq!((buffer, world.sent(A).len()), (message, 1));
     }
 }
 
