@@ -65,15 +65,21 @@ impl Descriptor {
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let generation = Generation::new()?;
         let start = HINT.load(Ordering::Relaxed) as usize;
-        let place = (0..DESCRIPTORS.len()).map(|i| (start + i) % DESCRIPTORS.len()).find(|&place| {
-            DESCRIPTORS[place]
-                .compare_exchange(-1, fd.as_raw_fd(), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        });
+        let place = (0..DESCRIPTORS.len())
+            .map(|i| (start + i) % DESCRIPTORS.len())
+            .find(|&place| {
+                DESCRIPTORS[place]
+                    .compare_exchange(-1, fd.as_raw_fd(), Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+            });
         if let Some(next) = place.and_then(|place| u32::try_from(place + 1).ok()) {
             HINT.store(next, Ordering::Relaxed);
         }
-        Ok(Self { fd: Some(fd), place, generation })
+        Ok(Self {
+            fd: Some(fd),
+            place,
+            generation,
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// A mapping of a memfd whose size can no longer change, so that no access within it can fault.
 ///
@@ -37,7 +37,10 @@ pub(crate) enum Sharing {
 impl Mapping {
     /// Creates `len` zeroed bytes (rounded up to whole pages), mapped for reading and writing.
     pub(crate) fn create(name: &str, len: usize, sharing: Sharing) -> io::Result<(Self, OwnedFd)> {
-        let len = len.max(1).checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(PAGE)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len as u64)?;
         let mapping = Self::map(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
@@ -54,13 +57,36 @@ impl Mapping {
     pub(crate) fn open(fd: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Self> {
         let size = fstat(fd)?.st_size;
         if len == 0 || u64::try_from(size).ok() != Some(len as u64) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "shared memory of another size than said"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "shared memory of another size than said",
+            ));
         }
         if !fcntl_get_seals(fd)?.contains(SealFlags::SHRINK) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "shared memory whose size is not sealed"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "shared memory whose size is not sealed",
+            ));
         }
-        let write = if sharing == Sharing::ReadWrite { ProtFlags::WRITE } else { ProtFlags::empty() };
+        let write = if sharing == Sharing::ReadWrite {
+            ProtFlags::WRITE
+        } else {
+            ProtFlags::empty()
+        };
         Self::map(fd, len, ProtFlags::READ | write)
+    }
+
+    /// `len` zeroed bytes of this process alone.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(PAGE)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::PRIVATE)? };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, len })
     }
 
     fn map(fd: BorrowedFd<'_>, len: usize, prot: ProtFlags) -> io::Result<Self> {
@@ -75,7 +101,13 @@ impl Mapping {
     /// Keeps the pages out of child processes, which have no business with a device of their parent.
     pub(crate) fn dont_fork(self) -> io::Result<Self> {
         // SAFETY: our own mapping; the advice changes nothing in this process.
-        unsafe { madvise(self.start.as_ptr().cast::<c_void>(), self.len, Advice::LinuxDontFork)? };
+        unsafe {
+            madvise(
+                self.start.as_ptr().cast::<c_void>(),
+                self.len,
+                Advice::LinuxDontFork,
+            )?
+        };
         Ok(self)
     }
 
@@ -95,7 +127,10 @@ impl Mapping {
     /// mapping for reading takes loads only.
     #[inline]
     pub(crate) fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
-        let fits = count.checked_mul(8).and_then(|bytes| bytes.checked_add(offset)).is_some_and(|end| end <= self.len);
+        let fits = count
+            .checked_mul(8)
+            .and_then(|bytes| bytes.checked_add(offset))
+            .is_some_and(|end| end <= self.len);
         if !fits || offset % 8 != 0 {
             return &[];
         }

@@ -20,7 +20,12 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 fn socket() -> io::Result<OwnedFd> {
     // Sequenced packets: a message arrives whole or not at all, and the end of the peer is seen.
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?)
+    Ok(rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        FLAGS,
+        None,
+    )?)
 }
 
 /// Listens at `name`. `AddrInUse` when somebody else does.
@@ -55,7 +60,11 @@ pub(crate) struct Credentials {
 
 /// Who is at the other end.
 pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
-    let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut cred = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
     let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).map_err(io::Error::other)?;
     // SAFETY: `cred` is as long as `len` says, and both outlive the call.
     let rc = unsafe {
@@ -68,7 +77,10 @@ pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
         )
     };
     match rc {
-        0 => Ok(Credentials { pid: u32::try_from(cred.pid).unwrap_or(0), uid: cred.uid }),
+        0 => Ok(Credentials {
+            pid: u32::try_from(cred.pid).unwrap_or(0),
+            uid: cred.uid,
+        }),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -82,7 +94,11 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
-    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    if sent == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
 }
 
 /// A received message.
@@ -107,8 +123,14 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<Me
             fds.extend(rights);
         }
     }
-    if got.flags.intersects(rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message longer than the protocol has"));
+    if got
+        .flags
+        .intersects(rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC)
+    {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a message longer than the protocol has",
+        ));
     }
     Ok(Message { len: got.bytes, fds })
 }
@@ -170,7 +192,10 @@ mod tests {
         let mut count = [0; 8];
         rustix::io::read(&bell, &mut count).unwrap();
         assert_eq!(u64::from_ne_bytes(count), 1);
-        assert_eq!(receive(here.as_fd(), &mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            receive(here.as_fd(), &mut bytes).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
         drop(there);
         assert_eq!(receive(here.as_fd(), &mut bytes).unwrap().len, 0);
     }
@@ -181,7 +206,10 @@ mod tests {
         let there = connect(&name("long")).unwrap();
         let here = accept(listener.as_fd()).unwrap();
         send(there.as_fd(), &[0; 32], &[]).unwrap();
-        assert_eq!(receive(here.as_fd(), &mut [0; 16]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            receive(here.as_fd(), &mut [0; 16]).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
     }
 
     #[test]
@@ -189,7 +217,10 @@ mod tests {
         let listener = listen(&name("cred")).unwrap();
         let there = connect(&name("cred")).unwrap();
         let here = accept(listener.as_fd()).unwrap();
-        let ours = Credentials { pid: std::process::id(), uid: rustix::process::geteuid().as_raw() };
+        let ours = Credentials {
+            pid: std::process::id(),
+            uid: rustix::process::geteuid().as_raw(),
+        };
         assert_eq!(credentials(here.as_fd()).unwrap(), ours);
         assert_eq!(credentials(there.as_fd()).unwrap(), ours);
     }
@@ -205,7 +236,10 @@ mod tests {
         found.sort();
         assert_eq!(found, [format!("{prefix}/a"), format!("{prefix}/b")]);
         drop(listener);
-        assert_eq!(connect(&format!("{prefix}/a")).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connect(&format!("{prefix}/a")).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
     }
 
     #[test]

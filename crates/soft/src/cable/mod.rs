@@ -7,6 +7,7 @@
 //! region, which cannot shrink.
 
 mod layout;
+mod port;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,8 +21,11 @@ use crate::rings::{Consumer, Producer, Sleeper, Waker};
 use crate::socket;
 
 pub(crate) use crate::rings::Hostile;
-pub(crate) use layout::{REGION, SLOT, SLOTS, VERSION};
 use layout::{DONE_RING, FRAMES, TX_RING, WAKEUP};
+pub(crate) use layout::{REGION, SLOT, SLOTS, VERSION};
+
+/// Bytes copied at once to get at a frame's head: enough for the frame header and a few chunk headers.
+const HEAD_FIRST: usize = 128;
 
 /// One side's own region, before it is joined with the neighbour's.
 #[derive(Debug)]
@@ -33,7 +37,10 @@ pub(crate) struct CableEnd {
 impl CableEnd {
     pub(crate) fn new() -> io::Result<Self> {
         let (ours, fd) = Mapping::create("usb4-cable", REGION, Sharing::ReadOnly)?;
-        Ok(Self { ours: ours.dont_fork()?, fd })
+        Ok(Self {
+            ours: ours.dont_fork()?,
+            fd,
+        })
     }
 
     /// The region, for the neighbour.
@@ -116,6 +123,7 @@ struct Rx {
 pub(crate) struct Cable {
     ours: Mapping,
     theirs: Mapping,
+    /// Wakes the neighbour.
     doorbell: Descriptor,
     tx: Mutex<Tx>,
     rx: Mutex<Rx>,
@@ -140,16 +148,41 @@ impl Cable {
         self.theirs.at(FRAMES + usize::from(slot) * SLOT + at, len)
     }
 
+    /// Copies the head of an arrived frame (and perhaps some more of it) to `buffer`: what is checked there can
+    /// no longer be changed by the neighbour. A head length beyond the frame is left for the parser to refuse.
+    #[inline]
+    pub(crate) fn copy_head<'a>(&self, arrival: Arrival, buffer: &'a mut [u8; SLOT]) -> &'a [u8] {
+        let len = usize::from(arrival.len);
+        let Some(frame) = self.arrived(arrival.slot, 0, SLOT) else {
+            return &[];
+        };
+        // SAFETY: `HEAD_FIRST` bytes within the neighbour's slot, whatever the frame's length.
+        unsafe { frame.copy_to_nonoverlapping(NonNull::from(&mut *buffer).cast(), HEAD_FIRST) };
+        let head_len = usize::from(u16::from_le_bytes([buffer[2], buffer[3]]));
+        if head_len <= HEAD_FIRST || head_len > len {
+            return &buffer[..len.min(HEAD_FIRST)];
+        }
+        // SAFETY: a frame is no longer than its slot.
+        unsafe { frame.copy_to_nonoverlapping(NonNull::from(&mut *buffer).cast(), head_len) };
+        &buffer[..head_len]
+    }
+
     /// The sending half.
     #[inline]
     pub(crate) fn sender(&self) -> Sender<'_> {
-        Sender { cable: self, tx: self.tx.lock() }
+        Sender {
+            cable: self,
+            tx: self.tx.lock(),
+        }
     }
 
     /// The receiving half.
     #[inline]
     pub(crate) fn receiver(&self) -> Receiver<'_> {
-        Receiver { cable: self, rx: self.rx.lock() }
+        Receiver {
+            cable: self,
+            rx: self.rx.lock(),
+        }
     }
 
     /// Wakes the neighbour if it sleeps. To be called after sending or releasing, once per batch.
@@ -200,9 +233,15 @@ impl Sender<'_> {
     #[inline]
     pub(crate) fn completed(&mut self) -> Result<Option<u16>, Hostile> {
         let ring = self.cable.theirs.words(DONE_RING, SLOTS);
-        let Some(value) = self.tx.done.pop(ring)? else { return Ok(None) };
+        let Some(value) = self.tx.done.pop(ring)? else {
+            return Ok(None);
+        };
         let slot = u16::try_from(value).map_err(|_| Hostile)?;
-        if self.tx.posted.remove(slot) { Ok(Some(slot)) } else { Err(Hostile) }
+        if self.tx.posted.remove(slot) {
+            Ok(Some(slot))
+        } else {
+            Err(Hostile)
+        }
     }
 }
 
@@ -213,11 +252,19 @@ pub(crate) struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
+    /// Whether a frame is there.
+    #[inline]
+    pub(crate) fn ready(&self) -> bool {
+        self.rx.frames.ready(self.cable.theirs.words(TX_RING, SLOTS))
+    }
+
     /// The next frame.
     #[inline]
     pub(crate) fn arrival(&mut self) -> Result<Option<Arrival>, Hostile> {
         let ring = self.cable.theirs.words(TX_RING, SLOTS);
-        let Some(value) = self.rx.frames.pop(ring)? else { return Ok(None) };
+        let Some(value) = self.rx.frames.pop(ring)? else {
+            return Ok(None);
+        };
         let (slot, len) = ((value & 0xffff) as u16, (value >> 16) as u16);
         if usize::from(len) > SLOT || !self.rx.held.insert(slot) {
             return Err(Hostile);

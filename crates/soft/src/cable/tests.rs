@@ -5,7 +5,10 @@ use super::*;
 /// Both ends of a cable, and the doorbells that wake the first and the second.
 fn pair() -> (Cable, Cable, OwnedFd, OwnedFd) {
     let (a, b) = (CableEnd::new().unwrap(), CableEnd::new().unwrap());
-    let (a_fd, b_fd) = (a.fd().try_clone_to_owned().unwrap(), b.fd().try_clone_to_owned().unwrap());
+    let (a_fd, b_fd) = (
+        a.fd().try_clone_to_owned().unwrap(),
+        b.fd().try_clone_to_owned().unwrap(),
+    );
     let (a_bell, b_bell) = (socket::doorbell().unwrap(), socket::doorbell().unwrap());
     let a = a.join(b_fd, b_bell.try_clone().unwrap()).unwrap();
     let b = b.join(a_fd, a_bell.try_clone().unwrap()).unwrap();

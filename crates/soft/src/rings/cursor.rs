@@ -73,7 +73,9 @@ impl Consumer {
     /// Whether a value is there, without taking it. True as well when the ring is broken: `pop` says so.
     #[inline]
     pub(crate) fn ready(&self, ring: &[AtomicU64]) -> bool {
-        let mut peek = Self { position: self.position };
+        let mut peek = Self {
+            position: self.position,
+        };
         !matches!(peek.pop(ring), Ok(None))
     }
 }

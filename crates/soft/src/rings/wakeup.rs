@@ -46,7 +46,9 @@ pub(crate) struct Waker {
 
 impl Default for Waker {
     fn default() -> Self {
-        Self { rung: AtomicU64::new(0) }
+        Self {
+            rung: AtomicU64::new(0),
+        }
     }
 }
 

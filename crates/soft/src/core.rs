@@ -1,0 +1,369 @@
+//! The device, its ports and who drives them.
+//!
+//! One [`Owner`] for all links: whoever holds it, a caller of [`Core::progress`] or the keeper thread, polls
+//! every cable. A caller leaves it at the end of each call; the keeper takes over when nobody has called for a
+//! grace period, arms the cables' wake-up words and sleeps.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use usb4_device::{Device, DeviceConfig, DeviceStorage, EndpointId, Leave, LinkId, Notified, Owner, Scratch};
+use usb4_engine::{Fate, Nanos, RailId, RxToken, TxSlot};
+use usb4_wire::NodeId;
+
+use crate::cable::{Cable, Hostile, SLOT};
+use crate::clock::now;
+use crate::fork::{Descriptor, Generation};
+use crate::home::SoftHome;
+use crate::{Error, socket};
+
+/// The one rail of a soft link.
+pub(crate) const RAIL: RailId = RailId(0);
+
+/// No deadline.
+const NEVER: Nanos = Nanos::MAX;
+
+/// Frames taken from a cable, and turns of the engine, before the next port has its turn.
+const BATCH: usize = 64;
+
+/// Calls in a row that find somebody else driving before the caller gives its time slice away: on a machine
+/// with fewer processors than threads that somebody may be waiting for one.
+const PATIENCE: u32 = 64;
+
+/// Most links, the loopback link included.
+pub(crate) const MAX_LINKS: usize = 64;
+
+/// A link and the cable it runs over.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) link: LinkId,
+    pub(crate) node: NodeId,
+    pub(crate) cable: Arc<Cable>,
+    /// When the engine wants to be called; written by the owner.
+    deadline: AtomicU64,
+    /// The cable or the link is beyond repair; the keeper has been told.
+    broken: AtomicBool,
+}
+
+impl Port {
+    pub(crate) fn new(link: LinkId, node: NodeId, cable: Arc<Cable>) -> Self {
+        Self {
+            link,
+            node,
+            cable,
+            deadline: AtomicU64::new(0),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// When the engine wants to be called.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        Some(self.deadline.load(Ordering::Relaxed)).filter(|deadline| *deadline != NEVER)
+    }
+
+    /// Whether it was taken out of service.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+}
+
+/// What the owner works with.
+struct Poller {
+    version: u64,
+    ports: Arc<[Arc<Port>]>,
+    scratch: Scratch,
+    head: Box<[u8; SLOT]>,
+}
+
+/// A soft device's inner part, shared by its users and its keeper.
+pub(crate) struct Core {
+    pub(crate) device: Device<SoftHome>,
+    pub(crate) owner: Owner,
+    /// Reached only by the owner.
+    poller: UnsafeCell<Poller>,
+    ports: Mutex<Arc<[Arc<Port>]>>,
+    version: AtomicU64,
+    /// Wakes the keeper; peers have it too.
+    bell: Descriptor,
+    generation: Generation,
+    /// Calls that found somebody else driving.
+    refused: AtomicU32,
+    /// Somebody is about to sleep: the keeper should take over at once.
+    pub(crate) hand_over: AtomicBool,
+    /// A port is broken.
+    pub(crate) trouble: AtomicBool,
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("owner", &self.owner)
+            .field("ports", &self.ports)
+            .finish_non_exhaustive()
+    }
+}
+
+// SAFETY: everything but `poller` is `Sync`; `poller` is reached through `turn` only, whose callers hold
+// `owner`, of which there is one at a time, ordered by its acquire and release.
+unsafe impl Sync for Core {}
+// SAFETY: nothing in it is bound to a thread.
+unsafe impl Send for Core {}
+
+impl Core {
+    pub(crate) fn new(node: NodeId) -> Result<Self, Error> {
+        let config = DeviceConfig {
+            max_links: MAX_LINKS,
+            ..DeviceConfig::new(node)
+        };
+        let device = Device::new(SoftHome::default(), &config, DeviceStorage::boxed(&config))?;
+        let bell = socket::doorbell()
+            .and_then(Descriptor::new)
+            .map_err(Error::os("create an eventfd"))?;
+        let ports: Arc<[Arc<Port>]> = Arc::new([]);
+        let poller = Poller {
+            version: 0,
+            ports: Arc::clone(&ports),
+            scratch: Scratch::boxed(),
+            head: Box::new([0; SLOT]),
+        };
+        Ok(Self {
+            device,
+            owner: Owner::new(),
+            poller: UnsafeCell::new(poller),
+            ports: Mutex::new(ports),
+            version: AtomicU64::new(0),
+            bell,
+            generation: Generation::new().map_err(Error::os("register a fork handler"))?,
+            refused: AtomicU32::new(0),
+            hand_over: AtomicBool::new(false),
+            trouble: AtomicBool::new(false),
+        })
+    }
+
+    /// Fails in a child process.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        if self.generation.is_current() {
+            Ok(())
+        } else {
+            Err(Error::Forked)
+        }
+    }
+
+    /// What wakes the keeper.
+    pub(crate) fn bell(&self) -> &Descriptor {
+        &self.bell
+    }
+
+    /// Wakes the keeper.
+    pub(crate) fn wake_keeper(&self) {
+        socket::ring(&self.bell);
+    }
+
+    /// The ports there are now.
+    pub(crate) fn ports(&self) -> Arc<[Arc<Port>]> {
+        Arc::clone(&self.ports.lock())
+    }
+
+    /// Adds a port; the owner polls it from its next turn on.
+    pub(crate) fn add_port(&self, port: Port) {
+        let mut ports = self.ports.lock();
+        *ports = ports.iter().cloned().chain([Arc::new(port)]).collect();
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Removes the port of a link; the owner may finish a turn with it.
+    pub(crate) fn remove_port(&self, link: LinkId) {
+        let mut ports = self.ports.lock();
+        *ports = ports.iter().filter(|port| port.link != link).cloned().collect();
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Drives the device once, if nobody else does. Returns whether anything was done.
+    #[inline]
+    pub(crate) fn progress(&self) -> bool {
+        if !self.owner.try_spin() {
+            self.be_patient();
+            return false;
+        }
+        self.spin(false)
+    }
+
+    /// Takes what has been posted on an endpoint's queues and sends it on its way.
+    #[inline]
+    pub(crate) fn submit(&self, endpoint: EndpointId) {
+        if !self.device.submit(endpoint, now()) {
+            return;
+        }
+        loop {
+            if self.owner.try_spin() {
+                self.spin(true);
+                return;
+            }
+            match self.owner.notify() {
+                // It looks at everything again before it leaves.
+                Notified::Owned => return,
+                Notified::Idle | Notified::Left => {}
+            }
+        }
+    }
+
+    /// Links have got something to say outside of the data path: sends it.
+    pub(crate) fn nudge(&self) {
+        if self.owner.try_spin() {
+            self.spin(true);
+        } else {
+            // Whoever owns looks again; if nobody does any more, the keeper.
+            let _ = self.owner.notify();
+            self.hand_over.store(true, Ordering::Release);
+            self.wake_keeper();
+        }
+    }
+
+    /// The calling thread has taken the owner word as a spinner: works and leaves.
+    fn spin(&self, mut posted: bool) -> bool {
+        let mut done = false;
+        loop {
+            // SAFETY: we are the owner.
+            done |= unsafe { self.turn(posted) };
+            match self.owner.leave_spin(false) {
+                Leave::Work => posted = true,
+                Leave::Watched => return done,
+                Leave::StartTimer => {
+                    self.wake_keeper();
+                    return done;
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn be_patient(&self) {
+        if self.refused.fetch_add(1, Ordering::Relaxed) % PATIENCE == PATIENCE - 1 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Looks at every port once. With `posted`, somebody has given links work. Returns whether anything was done.
+    ///
+    /// # Safety
+    /// The caller is the owner.
+    #[inline]
+    pub(crate) unsafe fn turn(&self, posted: bool) -> bool {
+        // SAFETY: the owner is one at a time, and this reference does not leave the call.
+        let poller = unsafe { &mut *self.poller.get() };
+        let version = self.version.load(Ordering::Acquire);
+        if poller.version != version {
+            poller.ports = self.ports();
+            poller.version = version;
+        }
+        let Poller {
+            ports, scratch, head, ..
+        } = poller;
+        let time = now();
+        let mut done = false;
+        for port in ports.iter() {
+            done |= self.poll(port, posted, time, scratch, head);
+        }
+        done
+    }
+
+    #[inline]
+    fn poll(
+        &self,
+        port: &Port,
+        posted: bool,
+        time: Nanos,
+        scratch: &mut Scratch,
+        head: &mut [u8; SLOT],
+    ) -> bool {
+        if port.broken.load(Ordering::Relaxed) {
+            return false;
+        }
+        let arrived = match self.take_completions(port, time).and_then(|completed| {
+            let received = self.take_frames(port, time, head)?;
+            Ok(completed | received)
+        }) {
+            Ok(arrived) => arrived,
+            Err(Hostile) => {
+                self.break_port(port);
+                return false;
+            }
+        };
+        if !arrived && !posted && time < port.deadline.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut done = arrived;
+        for _ in 0..BATCH {
+            let serviced = self.device.service(port.link, &port.cable, time, scratch);
+            port.deadline
+                .store(serviced.deadline.unwrap_or(NEVER), Ordering::Relaxed);
+            done |= serviced.progress;
+            if serviced.down {
+                self.break_port(port);
+            }
+            if !serviced.progress || serviced.busy || serviced.down {
+                break;
+            }
+        }
+        port.cable.kick();
+        done
+    }
+
+    #[inline]
+    fn take_completions(&self, port: &Port, time: Nanos) -> Result<bool, Hostile> {
+        let mut slots = [0; BATCH];
+        let mut count = 0;
+        {
+            let mut sender = port.cable.sender();
+            while let Some(place) = slots.get_mut(count) {
+                let Some(slot) = sender.completed()? else { break };
+                *place = slot;
+                count += 1;
+            }
+        }
+        for slot in slots.iter().take(count) {
+            self.device.tx_completed(port.link, time, RAIL, TxSlot(*slot));
+        }
+        Ok(count != 0)
+    }
+
+    #[inline]
+    fn take_frames(&self, port: &Port, time: Nanos, head: &mut [u8; SLOT]) -> Result<bool, Hostile> {
+        let cable = &*port.cable;
+        if !cable.receiver().ready() {
+            return Ok(false);
+        }
+        let mut result = Ok(true);
+        self.device.receive_frames(port.link, time, |receive| {
+            let mut receiver = cable.receiver();
+            for _ in 0..BATCH {
+                let arrival = match receiver.arrival() {
+                    Ok(Some(arrival)) => arrival,
+                    Ok(None) => break,
+                    Err(hostile) => {
+                        result = Err(hostile);
+                        break;
+                    }
+                };
+                let head = cable.copy_head(arrival, head);
+                let token = RxToken(u32::from(arrival.slot));
+                if receive(RAIL, token, head, arrival.len) == Fate::Done {
+                    receiver.release(arrival.slot);
+                }
+            }
+        });
+        result
+    }
+
+    /// Takes a port out of service and tells the keeper, which ends its link.
+    #[cold]
+    fn break_port(&self, port: &Port) {
+        port.broken.store(true, Ordering::Relaxed);
+        self.trouble.store(true, Ordering::Release);
+        self.wake_keeper();
+    }
+}

@@ -1,0 +1,68 @@
+//! What can go wrong, each with a sentence that says what to do.
+
+use std::io;
+
+use usb4_device::DeviceError;
+use usb4_wire::NodeId;
+
+/// An error of the soft device.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The fabric's or host's name cannot be used.
+    #[error("bad name {0:?}: use 1 to 32 letters, digits, '-', '_' and '.'")]
+    BadName(String),
+    /// No device with this node id listens on the fabric.
+    #[error("no peer {0} on this fabric: is its process running, with the same USB4_DEVICE and user?")]
+    Unreachable(NodeId),
+    /// The peer's device exists and does not answer.
+    #[error("peer {0} did not answer the connection request in time: is its process stopped?")]
+    ConnectTimeout(NodeId),
+    /// The peer's device runs as another user.
+    #[error("peer {node} belongs to user {uid}: a fabric is for the processes of one user")]
+    Foreign {
+        /// The peer.
+        node: NodeId,
+        /// Its user.
+        uid: u32,
+    },
+    /// The peer's device speaks another version of the cable.
+    #[error("peer {0} was built from another version of this software: use the same on both sides")]
+    Version(NodeId),
+    /// As many peers as a device can have.
+    #[error("no room for peer {0}: close links to others first")]
+    TooManyPeers(NodeId),
+    /// The device refused.
+    #[error("the device refused: {0}")]
+    Device(#[from] DeviceError),
+    /// Not done by this kind of device.
+    #[error("not supported by this device: {0}")]
+    Unsupported(&'static str),
+    /// An argument is out of range.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The detached device's process has gone.
+    #[error("the device has gone: open it again")]
+    Gone,
+    /// Used in a child process after `fork`.
+    #[error("this device was opened before fork(): open a new one in the child process")]
+    Forked,
+    /// The operating system refused.
+    #[error("cannot {what}: {source}")]
+    Os {
+        /// What was being done.
+        what: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err`: names what was being done.
+    pub(crate) fn os<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::Os {
+            what,
+            source: source.into(),
+        }
+    }
+}

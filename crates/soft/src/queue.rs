@@ -1,0 +1,85 @@
+//! Memory of the queues a client shares with its device.
+
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::memory::{Mapping, Sharing};
+
+/// The words of a queue, in this process or shared with another. A clone is the same words.
+#[derive(Clone)]
+pub struct QueueMemory {
+    words: NonNull<AtomicU64>,
+    count: usize,
+    /// What keeps `words` alive.
+    _owner: Owner,
+}
+
+#[derive(Clone)]
+enum Owner {
+    Heap(#[expect(dead_code, reason = "keeps the words alive")] Arc<[AtomicU64]>),
+    Shared(#[expect(dead_code, reason = "keeps the words alive")] Arc<Mapping>),
+}
+
+// SAFETY: like the `Arc` of atomics it is.
+unsafe impl Send for QueueMemory {}
+// SAFETY: as above.
+unsafe impl Sync for QueueMemory {}
+
+impl QueueMemory {
+    /// `count` zeroed words of this process.
+    pub(crate) fn local(count: usize) -> Self {
+        let words: Arc<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            words: NonNull::from(&*words).cast(),
+            count,
+            _owner: Owner::Heap(words),
+        }
+    }
+
+    /// `count` zeroed words to be shared by descriptor.
+    pub(crate) fn shared(count: usize) -> io::Result<(Self, OwnedFd)> {
+        let (mapping, fd) = Mapping::create("usb4-queue", count.saturating_mul(8), Sharing::ReadWrite)?;
+        Ok((Self::mapped(mapping, count)?, fd))
+    }
+
+    /// `count` words another process shares with us.
+    pub(crate) fn open(fd: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
+        let len = count.saturating_mul(8).next_multiple_of(crate::memory::PAGE);
+        Self::mapped(Mapping::open(fd, len, Sharing::ReadWrite)?.dont_fork()?, count)
+    }
+
+    fn mapped(mapping: Mapping, count: usize) -> io::Result<Self> {
+        let words = mapping.words(0, count);
+        if words.len() != count {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Self {
+            words: NonNull::from(words).cast(),
+            count,
+            _owner: Owner::Shared(Arc::new(mapping)),
+        })
+    }
+}
+
+impl Deref for QueueMemory {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: `words` are `count` atomics that `_owner` keeps alive and in place.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
+    }
+}
+
+impl fmt::Debug for QueueMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueMemory")
+            .field("words", &self.count)
+            .finish_non_exhaustive()
+    }
+}
