@@ -127,7 +127,12 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::Invalid`] or [`Error::Limit`].
-    pub fn create_endpoint(&self, _config: &EndpointConfig, _send_cq: &Cq, _recv_cq: &Cq) -> Result<Endpoint> {
+    pub fn create_endpoint(
+        &self,
+        _config: &EndpointConfig,
+        _send_cq: &Cq,
+        _recv_cq: &Cq,
+    ) -> Result<Endpoint> {
         Err(Error::Unsupported("endpoints"))
     }
 

@@ -25,7 +25,11 @@ pub struct EndpointConfig {
 
 impl Default for EndpointConfig {
     fn default() -> Self {
-        Self { kind: EndpointKind::Datagram, sq_depth: 256, rq_depth: 256 }
+        Self {
+            kind: EndpointKind::Datagram,
+            sq_depth: 256,
+            rq_depth: 256,
+        }
     }
 }
 

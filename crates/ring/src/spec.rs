@@ -31,7 +31,10 @@ impl FromStr for Spec {
     type Err = Error;
 
     fn from_str(spec: &str) -> Result<Self, Error> {
-        let bad = |why| Error::BadSpec { spec: spec.into(), why };
+        let bad = |why| Error::BadSpec {
+            spec: spec.into(),
+            why,
+        };
         if spec.starts_with("/dev/") {
             return Ok(Self::Kernel(spec.into()));
         }
@@ -49,7 +52,10 @@ impl FromStr for Spec {
             }
             Some(_) => return Err(bad("unknown option")),
         };
-        Ok(Self::Soft { name: name.into(), detached })
+        Ok(Self::Soft {
+            name: name.into(),
+            detached,
+        })
     }
 }
 
@@ -68,21 +74,42 @@ mod tests {
     use super::*;
 
     fn soft(name: &str, detached: Option<&str>) -> Spec {
-        Spec::Soft { name: name.into(), detached: detached.map(Into::into) }
+        Spec::Soft {
+            name: name.into(),
+            detached: detached.map(Into::into),
+        }
     }
 
     #[test]
     fn names_parse() {
         assert_eq!("soft:a".parse::<Spec>().unwrap(), soft("a", None));
         assert_eq!("soft:a,detached".parse::<Spec>().unwrap(), soft("a", Some("0")));
-        assert_eq!("soft:a,detached=h1".parse::<Spec>().unwrap(), soft("a", Some("h1")));
-        assert_eq!("/dev/usb4ring".parse::<Spec>().unwrap(), Spec::Kernel("/dev/usb4ring".into()));
+        assert_eq!(
+            "soft:a,detached=h1".parse::<Spec>().unwrap(),
+            soft("a", Some("h1"))
+        );
+        assert_eq!(
+            "/dev/usb4ring".parse::<Spec>().unwrap(),
+            Spec::Kernel("/dev/usb4ring".into())
+        );
     }
 
     #[test]
     fn a_name_that_would_escape_its_socket_is_refused() {
-        for bad in ["", "soft:", "soft:a/b", "soft:a\0", "soft:a b", "soft:a,x", "soft:a,detached=", "hard:a"] {
-            assert!(matches!(bad.parse::<Spec>(), Err(Error::BadSpec { .. })), "{bad:?}");
+        for bad in [
+            "",
+            "soft:",
+            "soft:a/b",
+            "soft:a\0",
+            "soft:a b",
+            "soft:a,x",
+            "soft:a,detached=",
+            "hard:a",
+        ] {
+            assert!(
+                matches!(bad.parse::<Spec>(), Err(Error::BadSpec { .. })),
+                "{bad:?}"
+            );
         }
         assert!(format!("soft:{}", "n".repeat(33)).parse::<Spec>().is_err());
     }

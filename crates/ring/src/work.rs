@@ -31,7 +31,11 @@ pub struct Buffer {
 
 impl Buffer {
     /// No bytes.
-    pub const EMPTY: Self = Self { addr: 0, key: 0, len: 0 };
+    pub const EMPTY: Self = Self {
+        addr: 0,
+        key: 0,
+        len: 0,
+    };
 
     /// Plain memory of this process, unregistered. Only where [`crate::DeviceInfo::process_memory`] is true;
     /// else the request completes with [`crate::Status::Invalid`].
