@@ -218,8 +218,10 @@ impl<T: Transport> Messenger<T> {
         // SAFETY: user memory by the caller's promise; staging and packing memory is kept until completion.
         unsafe {
             self.transport
-                .send(request.to, &header, payload, Cookie::Send(index).pack())
+                .send(request.to, &header, payload, Cookie::Send(index).pack())?;
         }
+        self.in_transport += 1;
+        Ok(())
     }
 
     /// # Safety
