@@ -57,8 +57,11 @@ impl Receiver {
             return Verdict::Duplicate;
         };
         // The oldest packet not reported yet must still have a bit in the block to come.
-        if largest > self.reported && number.wrapping_sub(self.reported) > ACK_BITMAP_LEN.wrapping_add(1) {
-            self.backlog.push(self.current);
+        if number.wrapping_sub(self.reported) > ACK_BITMAP_LEN.wrapping_add(1) {
+            if self.pending > 0 {
+                self.backlog.push(self.current);
+                self.pending = 0;
+            }
             self.reported = largest;
         }
         let mut bitmap = shift_left(self.current.bitmap, step);

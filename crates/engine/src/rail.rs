@@ -100,6 +100,12 @@ impl Rail {
         self.tx.can_send(class)
     }
 
+    /// Whether the peer's ring, not the TX ring, keeps requests back.
+    #[inline]
+    pub(crate) fn is_window_full(&self) -> bool {
+        self.tx.is_window_full()
+    }
+
     /// Numbers a frame that is posted now. `slot` is what [`Rail::on_ack`] reports, [`NO_SLOT`] for a frame that
     /// is never resent; `len` is the whole frame; `elicits` says that it has chunks. The acknowledgement in the
     /// stamp counts as sent. `None` if there is no room at all, which [`Rail::can_send`] would have told.

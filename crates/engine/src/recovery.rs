@@ -22,12 +22,16 @@ const POST_RESERVE: u16 = 4;
 const BACKOFF_CAP: Nanos = 100_000_000;
 
 /// After that many unanswered probes, half of the reserve, intervals double without a cap. The other half then
-/// lasts for an hour: a rail that comes back after minutes still finds a probe to answer.
+/// lasts for the better part of an hour: a rail that comes back after minutes still finds a probe to answer.
 const CAPPED_PROBES: u8 = 16;
 
-/// Longest expected round trip that the probe timer allows for. Under load the measured round trip contains
-/// milliseconds of our own queue; the loss of the last frame of a burst must not wait for that long.
+/// Longest expected round trip that the probe timer allows for: a home that is often descheduled measures
+/// anything, and recovery has 2 ms.
 const PROBE_RTT_LIMIT: Nanos = 1_000_000;
+
+/// A frame with more bytes than that before it is no measure of the round trip: it has waited in our own queue,
+/// which the probe timer allows for by itself.
+const QUEUE_LIMIT: u64 = 65_536;
 
 /// Longest acknowledgement delay of the peer that timeouts allow for, whatever it announces.
 const PEER_DELAY_LIMIT: Nanos = 10_000_000;
@@ -99,9 +103,17 @@ pub(crate) struct Sender {
 /// Limits on undecided packets and posted descriptors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
+    /// Packets with chunks, when the next one carries requests only.
     requests: u64,
+    /// Packets with chunks, when the next one carries responses.
     responses: u64,
+    /// All packets, when the next one is data. Pure acknowledgements do not count against the window of data as
+    /// long as half of the reserve is left.
+    with_data: u64,
+    /// All packets.
     all: u64,
+    /// Pure acknowledgements after which one is confirmed on purpose, because the peer has nothing to send.
+    unconfirmed: u64,
     data_depth: u16,
     depth: u16,
 }
@@ -117,7 +129,9 @@ impl Window {
         Self {
             requests: responses.saturating_sub(RESPONSE_RESERVE.min(responses >> 2)),
             responses,
+            with_data: all.saturating_sub(reserve >> 1),
             all,
+            unconfirmed: all >> 2,
             data_depth: depth.saturating_sub(POST_RESERVE.min(depth >> 2)),
             depth,
         }
@@ -182,12 +196,21 @@ impl Sender {
     /// Whether a frame of this class may be posted now.
     #[inline]
     pub(crate) fn can_send(&self, class: Class) -> bool {
-        let (window, depth) = match class {
-            Class::Request => (self.window.requests, self.window.data_depth),
-            Class::Response => (self.window.responses, self.window.data_depth),
-            Class::Reserve => (self.window.all, self.window.depth),
+        let window = &self.window;
+        let data = |limit| {
+            self.eliciting < limit && self.in_flight() < window.with_data && self.posted < window.data_depth
         };
-        self.in_flight() < window && self.posted < depth
+        match class {
+            Class::Request => data(window.requests),
+            Class::Response => data(window.responses),
+            Class::Reserve => self.in_flight() < window.all && self.posted < window.depth,
+        }
+    }
+
+    /// Whether the peer's ring, not the TX ring, keeps requests back.
+    #[inline]
+    pub(crate) fn is_window_full(&self) -> bool {
+        self.eliciting >= self.window.requests || self.in_flight() >= self.window.with_data
     }
 
     /// Gives the next packet number to a frame that is posted now. The second value asks for an acknowledgement
@@ -198,7 +221,7 @@ impl Sender {
         }
         let number = self.next;
         let busy = self.posted.saturating_add(1) >= self.window.data_depth
-            || self.in_flight().saturating_add(1) >= self.window.requests;
+            || self.eliciting.saturating_add(1) >= self.window.requests;
         let len = len.min(LEN);
         let flags = if elicits { ELICITS } else { 0 } | if busy { BUSY } else { 0 };
         let entry = self.ring.get_mut(index(number & self.mask))?;
@@ -221,6 +244,9 @@ impl Sender {
                 self.last_probe = now;
                 ack_now = true;
             }
+        } else if self.eliciting == 0 && self.in_flight() >= self.window.unconfirmed {
+            // Nobody would ever tell that these have left the peer's ring.
+            self.probe_due = true;
         }
         Some((number, ack_now))
     }
@@ -272,13 +298,14 @@ impl Sender {
     /// `newest` is the largest packet just acknowledged.
     fn on_progress(&mut self, now: Nanos, newest: InFlight) {
         let elapsed = now.saturating_sub(newest.sent);
+        let bytes = u64::from(self.delivered.wrapping_sub(newest.delivered));
         // A pure acknowledgement is confirmed whenever the peer has something to send. And what was sent before
         // the last probe has met silence: its time says how long the peer paused, not how far away it is.
         if newest.len & ELICITS != 0 && newest.sent >= self.last_probe {
-            self.rtt.sample(elapsed);
-            let bytes = self.delivered.wrapping_sub(newest.delivered);
-            self.cost
-                .sample(u64::from(bytes), elapsed, newest.len & BUSY != 0);
+            if bytes <= QUEUE_LIMIT {
+                self.rtt.sample(elapsed);
+            }
+            self.cost.sample(bytes, elapsed, newest.len & BUSY != 0);
         }
         self.last_progress = now;
         self.probes = 0;

@@ -200,7 +200,8 @@ fn a_goodbye_from_a_session_we_had_no_time_to_follow_counts() {
         pair.step(pair.now + SEC);
     }
     pair.close(1);
-    pair.wire.retain(|(_, _, message)| message.kind != ControlKind::PathsUp);
+    pair.wire
+        .retain(|(_, _, message)| message.kind != ControlKind::PathsUp);
     pair.run(SEC);
     assert_eq!(pair.sides[0].downs.last(), Some(&DownReason::PeerClosed));
     assert!(pair.sides[1].fsm.is_closed());
