@@ -442,6 +442,44 @@ fn an_unknown_nak_code_is_refused() {
 }
 
 #[test]
+fn a_chunk_that_breaks_a_rule_is_not_emitted() {
+    let imm = Request::Write {
+        total: 16,
+        len: 8,
+        remote_addr: 0,
+        remote_key: 1,
+        first: true,
+        last: false,
+        imm: Some(1),
+    };
+    let late_open = Request::FlowOpen {
+        src_ep: 1,
+        src_incarnation: 2,
+        dst_ep: 3,
+        dst_incarnation: 4,
+    };
+    let no_flow = Seq { flow: 1 << 24, ..SEQ };
+    let broken = [
+        request(imm),
+        request(late_open),
+        request(Request::Read {
+            req_id: 1,
+            len: (1 << 30) + 1,
+            remote_addr: 0,
+            remote_key: 1,
+        }),
+        Chunk::Request(no_flow, Request::FlowClose),
+        Chunk::Response(no_flow, Response::Ready { csn: 1 }),
+        send_part(0, 8),
+        write(8, 8, true, false),
+        read_data(8, 0, true),
+    ];
+    for chunk in broken {
+        assert_eq!(chunk.emit(&mut [0; 48]), None, "{chunk:?}");
+    }
+}
+
+#[test]
 fn one_bad_chunk_condemns_the_frame() {
     let mut frame = emit_frame(header(), &[send(8), nak()]);
     frame[40 + send(8).header_len()] = 0x7f;

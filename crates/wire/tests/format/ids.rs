@@ -27,6 +27,8 @@ fn sequence_numbers_compare_across_their_wrap() {
     assert!(csn_before(u32::MAX, 0) && !csn_before(0, u32::MAX));
     assert!(csn_before(0xffff_fff0, 0x10) && !csn_before(0x10, 0xffff_fff0));
     assert!(csn_before(5, 5 + 0x7fff_ffff));
+    // Half the circle away, neither comes first.
+    assert!(!csn_before(5, 5 + 0x8000_0000) && !csn_before(5 + 0x8000_0000, 5));
 }
 
 #[test]

@@ -114,7 +114,18 @@ fn check_accepted(bytes: &[u8]) {
     }
 }
 
+/// The cases are cheap: more of them than usual.
+fn many() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    ProptestConfig {
+        cases: config.cases.saturating_mul(8),
+        ..config
+    }
+}
+
 proptest! {
+    #![proptest_config(many())]
+
     #[test]
     fn every_frame_survives_a_round_trip((header, chunks) in any_frame()) {
         let bytes = emit_frame(header, &chunks);
