@@ -19,7 +19,12 @@
 )]
 #![cfg_attr(
     test,
-    allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)
+    allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::panic
+    )
 )]
 
 #[cfg(any(test, feature = "alloc"))]
@@ -32,14 +37,24 @@ mod bringup;
 mod config;
 mod counters;
 mod errors;
+mod frame;
 mod frame_check;
 mod link;
+mod list;
+mod op;
+mod park;
+mod plan;
 mod rail;
 mod recovery;
 mod rtt;
+mod rx_flow;
 mod slab;
+mod slot;
 mod staged;
 mod storage;
+mod stream;
+mod token;
+mod tx_flow;
 mod types;
 
 pub use bringup::{Action, DownReason, LocalInfo, PeerInfo, RailFsm, RailState};
@@ -47,7 +62,7 @@ pub use config::{LinkConfig, MAX_RAILS, RailConfig};
 pub use counters::Counters;
 pub use errors::{AttachError, OpenError, PostError};
 pub use frame_check::payload_span;
-pub use link::Link;
+pub use link::{Link, Usage};
 pub use rail::{InFlight, RailStatus};
 pub use slab::Slab;
 pub use staged::{Fate, HEAD_MAX, MAX_CHUNKS, MAX_SEGS, Post, Seg, Source, Staged};

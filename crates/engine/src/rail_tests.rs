@@ -85,6 +85,8 @@ struct Host {
     accepted: Vec<u32>,
     acked: Vec<u32>,
     lost: Vec<u32>,
+    /// Slots not acknowledged yet.
+    open: usize,
     probes: u32,
     pure_acks: u32,
     frames: u32,
@@ -126,6 +128,7 @@ impl World {
                 accepted: Vec::new(),
                 acked: Vec::new(),
                 lost: Vec::new(),
+                open: 0,
                 probes: 0,
                 pure_acks: 0,
                 frames: 0,
@@ -150,6 +153,7 @@ impl World {
             host.lost.push(0);
             host.accepted.push(0);
         }
+        host.open += count;
         self.pump(side);
     }
 
@@ -210,10 +214,12 @@ impl World {
             assert_eq!(frame.stamp.tag, host.rail.rx_tag());
             if let Some(ack) = frame.stamp.ack {
                 let (queue, acked, lost) = (&mut host.queue, &mut host.acked, &mut host.lost);
+                let open = &mut host.open;
                 let accepted = &host.accepted;
                 let valid = host.rail.on_ack(self.now, ack, |slot, outcome| match outcome {
                     Outcome::Acked => {
                         acked[usize::from(slot)] += 1;
+                        *open -= 1;
                         assert!(
                             accepted[usize::from(slot)] > 0,
                             "acknowledged, but never accepted"
@@ -287,7 +293,7 @@ impl World {
     /// Runs until side `side` has everything acknowledged; the time that took.
     fn finish(&mut self, side: usize) -> Nanos {
         let start = self.now;
-        while self.hosts[side].acked.contains(&0) {
+        while self.hosts[side].open > 0 {
             let moved = self.step(start + 100 * SEC);
             assert!(
                 moved,
@@ -325,7 +331,7 @@ fn percentile(times: &mut [Nanos], per_mille: usize) -> Nanos {
 
 #[test]
 fn each_frame_is_acknowledged_exactly_once_under_any_loss() {
-    for seed in 0..150 {
+    for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let pick = |rng: &mut Rng| [0, 1, 10, 100, 400][rng.below(5) as usize];
         let cable = Cable {
@@ -382,11 +388,7 @@ fn the_loss_of_a_last_frame_is_repaired_within_two_milliseconds() {
                 let pause = world.rng.below(2 * MS);
                 world.run(pause);
             }
-            let (median, p99) = (percentile(&mut times, 500), percentile(&mut times, 990));
-            std::println!(
-                "moderation {} us, burst {burst}: p50 {median} p99 {p99} ns",
-                cable.moderation / US
-            );
+            let p99 = percentile(&mut times, 990);
             assert!(p99 <= 2 * MS, "burst {burst}: {p99} ns");
         }
     }
@@ -411,7 +413,6 @@ fn a_last_frame_lost_together_with_one_in_a_hundred_others_is_repaired_within_tw
             world.run(pause);
         }
         let p99 = percentile(&mut times, 990);
-        std::println!("moderation {} us: p99 {p99} ns", cable.moderation / US);
         assert!(p99 <= 2 * MS, "{p99} ns");
     }
 }
@@ -518,7 +519,6 @@ fn goodput_at_one_loss_in_a_thousand_is_above_ninety_per_cent() {
             world.finish(0)
         };
         let (clean, lossy) = (time(0), time(1));
-        std::println!("clean {clean} lossy {lossy}");
         assert!(lossy * 9 <= clean * 10, "{lossy} against {clean}");
     }
 }

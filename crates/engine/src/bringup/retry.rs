@@ -67,7 +67,7 @@ impl Retry {
     /// True if the message is to be sent now. `salt` is random: intervals vary by a quarter, so that two sides
     /// that began at once do not stay in step.
     pub(super) fn expire(&mut self, now: Nanos, salt: u64) -> bool {
-        if !self.at.is_some_and(|at| at <= now) {
+        if self.at.is_none_or(|at| at > now) {
             return false;
         }
         self.last = Some(now);
