@@ -1,5 +1,7 @@
 //! Completions.
 
+use usb4_ring_abi::{Cqe, CqeStatus, Op as AbiOp, cqe_flags};
+
 /// What has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -85,5 +87,92 @@ impl Default for Completion {
             value: 0,
             source: SourceId(0),
         }
+    }
+}
+
+impl Completion {
+    #[inline]
+    pub(crate) fn from_entry(entry: &Cqe) -> Self {
+        let has = |flag| entry.flags & flag != 0;
+        let receive = has(cqe_flags::RECV);
+        let op = match AbiOp::from_code(entry.op) {
+            _ if receive && has(cqe_flags::WRITE_IMM) => Op::ReceiveWrite,
+            _ if receive => Op::Receive,
+            Some(AbiOp::Write) => Op::Write,
+            Some(AbiOp::Read) => Op::Read,
+            Some(AbiOp::FetchAdd) => Op::FetchAdd,
+            Some(AbiOp::CompareSwap) => Op::CompareSwap,
+            // An entry with an operation that does not exist completes as invalid under its own code.
+            Some(AbiOp::Send) | None => Op::Send,
+        };
+        let imm = has(cqe_flags::IMM);
+        Self {
+            user_data: entry.user_data,
+            op,
+            status: Status::from_code(entry.status),
+            len: entry.len,
+            imm: imm.then_some(entry.value),
+            value: if imm { 0 } else { entry.value },
+            source: SourceId(entry.src),
+        }
+    }
+}
+
+impl Status {
+    #[inline]
+    fn from_code(code: u8) -> Self {
+        match CqeStatus::from_code(code) {
+            Some(CqeStatus::Ok) => Self::Ok,
+            Some(CqeStatus::Rnr) => Self::NotReady,
+            Some(CqeStatus::Access) => Self::Access,
+            Some(CqeStatus::Length) => Self::Length,
+            Some(CqeStatus::Unsupported) => Self::Unsupported,
+            Some(CqeStatus::Resource) => Self::Resource,
+            Some(CqeStatus::Gone) => Self::Gone,
+            Some(CqeStatus::LinkDown) => Self::LinkDown,
+            Some(CqeStatus::Flushed) => Self::Flushed,
+            Some(CqeStatus::Invalid) => Self::Invalid,
+            Some(CqeStatus::Unreachable) => Self::Unreachable,
+            None => Self::Unknown(code),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_a_name() {
+        for status in CqeStatus::ALL {
+            assert!(
+                !matches!(Status::from_code(status.code()), Status::Unknown(_)),
+                "{status}"
+            );
+        }
+        assert_eq!(Status::from_code(200), Status::Unknown(200));
+    }
+
+    #[test]
+    fn an_immediate_is_not_taken_for_an_old_value() {
+        let receive = Cqe {
+            flags: cqe_flags::RECV | cqe_flags::IMM,
+            op: AbiOp::Send.code(),
+            value: 9,
+            src: 3,
+            ..Cqe::default()
+        };
+        let done = Completion::from_entry(&receive);
+        assert_eq!(
+            (done.op, done.imm, done.value, done.source),
+            (Op::Receive, Some(9), 0, SourceId(3))
+        );
+        let atomic = Cqe {
+            op: AbiOp::FetchAdd.code(),
+            value: 9,
+            ..Cqe::default()
+        };
+        let done = Completion::from_entry(&atomic);
+        assert_eq!((done.op, done.imm, done.value), (Op::FetchAdd, None, 9));
     }
 }

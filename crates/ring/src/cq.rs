@@ -1,36 +1,79 @@
 //! Completion queues.
 
-use std::os::fd::{BorrowedFd, RawFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use usb4_ring_abi::{Consumer, Cqe};
+use usb4_soft::{CqParts, QueueMemory};
+
+use crate::device::Inner;
 use crate::{Completion, Error, Result};
 
 /// A completion queue. It cannot overflow: a request is taken from its queue only when there is room for its
 /// completion.
 ///
-/// `Cq` is `Send`; polling takes `&mut self`.
+/// `Cq` is `Send`; polling takes `&mut self`. It is destroyed when it and the endpoints that use it are dropped.
 #[derive(Debug)]
 pub struct Cq {
-    _private: (),
+    queue: Consumer<QueueMemory, Cqe>,
+    shared: Arc<CqShared>,
+}
+
+/// What endpoints hold on to.
+#[derive(Debug)]
+pub(crate) struct CqShared {
+    pub(crate) device: Arc<Inner>,
+    pub(crate) parts: CqParts,
+}
+
+impl Drop for CqShared {
+    fn drop(&mut self) {
+        self.device.client.destroy_cq(&self.parts);
+    }
 }
 
 impl Cq {
+    pub(crate) fn create(device: Arc<Inner>, depth: u32) -> Result<Self> {
+        let parts = device.client.create_cq(depth)?;
+        let memory = parts.memory.clone();
+        let shared = Arc::new(CqShared { device, parts });
+        let queue =
+            Consumer::new(memory, depth).map_err(|_| Error::Invalid("a queue has 1 to 65536 entries"))?;
+        Ok(Self { queue, shared })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<CqShared> {
+        &self.shared
+    }
+
     /// Takes completions into `out`; returns how many. Does not drive the device: see
     /// [`crate::Device::progress`].
     #[inline]
-    pub fn poll(&mut self, _out: &mut [Completion]) -> usize {
-        0
+    pub fn poll(&mut self, out: &mut [Completion]) -> usize {
+        let mut count = 0;
+        while let Some(place) = out.get_mut(count) {
+            // A device that breaks its own queue has no more to say; a detached one that died is found out by
+            // `submit` and `arm`.
+            let Ok(Some(entry)) = self.queue.pop() else { break };
+            *place = Completion::from_entry(&entry);
+            count += 1;
+        }
+        if count != 0 {
+            self.queue.release();
+        }
+        count
     }
 
     /// A descriptor that becomes readable when a completion arrives after [`Cq::arm`]. For `poll(2)` and
-    /// `epoll(7)` only; never read it.
+    /// `epoll(7)` only; never read it: [`Cq::arm`] makes it unreadable again.
     ///
     /// # Errors
     ///
     /// [`Error::Os`].
     pub fn wait_fd(&mut self) -> Result<BorrowedFd<'_>> {
-        // SAFETY: replaced with the backend.
-        Ok(unsafe { BorrowedFd::borrow_raw(RawFd::from(0u8)) })
+        Ok(self.shared.device.client.wait_fd(&self.shared.parts)?)
     }
 
     /// Asks for [`Cq::wait_fd`] to become readable at the next completion, and lets the device's own thread
@@ -39,9 +82,18 @@ impl Cq {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`], [`Error::Forked`].
+    /// [`Error::Gone`], [`Error::Forked`], [`Error::Os`].
     pub fn arm(&mut self) -> Result<bool> {
-        Err(Error::Gone)
+        let client = &self.shared.device.client;
+        client.check()?;
+        // Before arming: a wake-up from now on is for what comes now.
+        let _ = rustix::io::read(client.wait_fd(&self.shared.parts)?, &mut [0; 8]);
+        if !self.queue.arm().map_err(|_| Error::Gone)? {
+            self.queue.disarm();
+            return Ok(false);
+        }
+        client.hand_over();
+        Ok(true)
     }
 
     /// Sleeps until a completion is there or `timeout` is over. Returns whether one is there.
@@ -49,7 +101,32 @@ impl Cq {
     /// # Errors
     ///
     /// [`Error::Gone`], [`Error::Forked`], [`Error::Os`].
-    pub fn wait(&mut self, _timeout: Option<Duration>) -> Result<bool> {
-        Err(Error::Gone)
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            self.shared.device.client.progress();
+            if self.queue.available().map_err(|_| Error::Gone)? != 0 || !self.arm()? {
+                return Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                self.queue.disarm();
+                return Ok(false);
+            }
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let fd = self.shared.device.client.wait_fd(&self.shared.parts)?;
+            match rustix::event::poll(
+                &mut [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)],
+                left.as_ref(),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    return Err(Error::Os {
+                        what: "wait for completions",
+                        source: error.into(),
+                    });
+                }
+            }
+        }
     }
 }

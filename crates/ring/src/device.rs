@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use usb4_ring_abi::{MAX_DEPTH, MAX_MESSAGE};
+use usb4_soft::Client;
+
 use crate::{Access, Cq, Endpoint, EndpointConfig, Error, MemoryRegion, NodeId, Result, Spec};
 
 /// Which implementation is behind a [`Device`].
@@ -71,10 +74,18 @@ pub struct PeerInfo {
 
 /// An open device. Cheap to clone; the device closes with its last clone, endpoint, queue and region.
 ///
-/// `Device` is `Send + Sync`: any thread may create objects and call [`Device::progress`].
+/// `Device` is `Send + Sync`: any thread may create objects and call [`Device::progress`]. A child process made by
+/// `fork` gets [`Error::Forked`] and opens its own.
 #[derive(Clone, Debug)]
 pub struct Device {
-    _inner: Arc<()>,
+    inner: Arc<Inner>,
+}
+
+/// What all objects of a device hold on to.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) client: Client,
+    info: DeviceInfo,
 }
 
 impl Device {
@@ -96,20 +107,54 @@ impl Device {
     ///
     /// [`Error::BadSpec`], or whatever keeps the device from opening.
     pub fn open(spec: &str) -> Result<Self> {
-        match spec.parse::<Spec>()? {
-            Spec::Kernel(path) => Err(Error::KernelDevice(path)),
-            Spec::Soft { .. } => Err(Error::Unsupported("the soft device")),
-        }
+        let (client, backend) = match spec.parse::<Spec>()? {
+            Spec::Kernel(path) => return Err(Error::KernelDevice(path)),
+            Spec::Soft { name, detached: None } => (Client::inline(&name)?, Backend::SoftInline),
+            Spec::Soft {
+                name,
+                detached: Some(host),
+            } => (Client::detached(&name, &host)?, Backend::SoftDetached),
+        };
+        let limits = client.limits();
+        let info = DeviceInfo {
+            name: spec.into(),
+            backend,
+            node: client.node(),
+            process_memory: client.process_memory(),
+            max_message: MAX_MESSAGE,
+            max_queue_depth: MAX_DEPTH,
+            max_cq_depth: MAX_DEPTH,
+            max_endpoints: limits.endpoints,
+            max_cqs: limits.cqs,
+            max_regions: limits.regions,
+        };
+        Ok(Self {
+            inner: Arc::new(Inner { client, info }),
+        })
     }
 
     /// What it is and can do.
     pub fn info(&self) -> &DeviceInfo {
-        unreachable!()
+        &self.inner.info
     }
 
-    /// The peers seen on the fabric, this host not included.
+    /// The peers seen on the fabric, this host not included. Empty when the list cannot be read.
     pub fn peers(&self) -> Vec<PeerInfo> {
-        Vec::new()
+        let peers = self.inner.client.peers().unwrap_or_default();
+        let info = |peer: usb4_soft::Peer| {
+            let (state, rails) = match peer.state {
+                usb4_soft::PeerState::Seen => (PeerState::Seen, 0),
+                usb4_soft::PeerState::Connecting => (PeerState::Connecting, 0),
+                usb4_soft::PeerState::Up => (PeerState::Up, 1),
+            };
+            PeerInfo {
+                node: peer.node,
+                state,
+                rails,
+                pid: peer.pid,
+            }
+        };
+        peers.into_iter().map(info).collect()
     }
 
     /// Creates a completion queue of at least `depth` entries (rounded up to a power of two).
@@ -117,8 +162,8 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::Invalid`] or [`Error::Limit`].
-    pub fn create_cq(&self, _depth: u32) -> Result<Cq> {
-        Err(Error::Unsupported("completion queues"))
+    pub fn create_cq(&self, depth: u32) -> Result<Cq> {
+        Cq::create(Arc::clone(&self.inner), round_up(depth)?)
     }
 
     /// Creates an endpoint. Its sends, writes, reads and atomics complete on `send_cq`, its receives on
@@ -126,14 +171,10 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] or [`Error::Limit`].
-    pub fn create_endpoint(
-        &self,
-        _config: &EndpointConfig,
-        _send_cq: &Cq,
-        _recv_cq: &Cq,
-    ) -> Result<Endpoint> {
-        Err(Error::Unsupported("endpoints"))
+    /// [`Error::Invalid`], also when a queue is of another device, or [`Error::Limit`].
+    pub fn create_endpoint(&self, config: &EndpointConfig, send_cq: &Cq, recv_cq: &Cq) -> Result<Endpoint> {
+        let depths = (round_up(config.sq_depth)?, round_up(config.rq_depth)?);
+        Endpoint::create(Arc::clone(&self.inner), config.kind, depths, send_cq, recv_cq)
     }
 
     /// Allocates zeroed memory and registers it. Works on every backend.
@@ -141,8 +182,9 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::Invalid`], [`Error::Limit`] or [`Error::Os`].
-    pub fn alloc(&self, _len: usize, _access: Access) -> Result<MemoryRegion> {
-        Err(Error::Unsupported("memory regions"))
+    pub fn alloc(&self, len: usize, access: Access) -> Result<MemoryRegion> {
+        let parts = self.inner.client.alloc(len, access.to_device()?)?;
+        Ok(MemoryRegion::new(Arc::clone(&self.inner), parts))
     }
 
     /// Registers memory of this process.
@@ -150,14 +192,16 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::Unsupported`] where the device cannot reach the process ([`DeviceInfo::process_memory`] is
-    /// false); [`Error::Invalid`] or [`Error::Limit`].
+    /// false); [`Error::Invalid`], also for atomics on memory that is not 8-aligned, or [`Error::Limit`].
     ///
     /// # Safety
     ///
     /// Until the last clone of the region is dropped the memory stays mapped, and local and remote
     /// operations on it may read and write it at any time.
-    pub unsafe fn register(&self, _ptr: *mut u8, _len: usize, _access: Access) -> Result<MemoryRegion> {
-        Err(Error::Unsupported("memory regions"))
+    pub unsafe fn register(&self, ptr: *mut u8, len: usize, access: Access) -> Result<MemoryRegion> {
+        // SAFETY: the caller's promise; the region's last clone deregisters.
+        let parts = unsafe { self.inner.client.register(ptr, len, access.to_device()?)? };
+        Ok(MemoryRegion::new(Arc::clone(&self.inner), parts))
     }
 
     /// Drives the device: takes submissions, receives what has arrived, makes completions visible. Returns
@@ -165,6 +209,15 @@ impl Device {
     /// [`Cq::poll`]; where nobody calls it the device's own thread takes over within about a millisecond.
     #[inline]
     pub fn progress(&self) -> bool {
-        false
+        self.inner.client.progress()
     }
+}
+
+/// A queue's depth as the device wants it.
+fn round_up(depth: u32) -> Result<u32> {
+    let depth = depth
+        .max(1)
+        .checked_next_power_of_two()
+        .filter(|depth| *depth <= MAX_DEPTH);
+    depth.ok_or(Error::Invalid("a queue has at most 65536 entries"))
 }

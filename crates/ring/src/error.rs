@@ -1,7 +1,10 @@
 //! What can go wrong, each with a sentence that says what to do.
 
 use std::io;
-use usb4_wire::NodeId;
+
+use usb4_soft::{DeviceError, Object};
+
+use crate::NodeId;
 
 /// An error of the ring API.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +35,7 @@ pub enum Error {
     Invalid(&'static str),
     /// A limit of the device or a quota of this client is reached.
     #[error("out of {0}: close some, or ask for fewer")]
-    Limit(&'static str),
+    Limit(Object),
     /// No process with this node id is on the fabric.
     #[error("no peer {0} on this fabric: is its process running, with the same USB4_DEVICE and user?")]
     Unreachable(NodeId),
@@ -59,6 +62,45 @@ pub enum Error {
         /// Its answer.
         source: io::Error,
     },
+    /// The device refused.
+    #[error("the device refused: {0}")]
+    Refused(DeviceError),
+    /// The soft device failed in a way of its own.
+    #[error(transparent)]
+    Soft(usb4_soft::Error),
+}
+
+impl From<usb4_soft::Error> for Error {
+    fn from(error: usb4_soft::Error) -> Self {
+        use usb4_soft::Error as Soft;
+        match error {
+            Soft::BadName(spec) => Self::BadSpec {
+                spec,
+                why: "the name cannot be used",
+            },
+            Soft::Unreachable(node) => Self::Unreachable(node),
+            Soft::ConnectTimeout(node) => Self::ConnectTimeout(node),
+            Soft::Unsupported(what) => Self::Unsupported(what),
+            Soft::Invalid(what) => Self::Invalid(what),
+            Soft::Gone => Self::Gone,
+            Soft::Forked => Self::Forked,
+            Soft::Os { what, source } => Self::Os { what, source },
+            Soft::Device(error) => error.into(),
+            other => Self::Soft(other),
+        }
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::Quota(object) | DeviceError::Full(object) => Self::Limit(object),
+            DeviceError::State => Self::Invalid("the endpoint's kind or state does not allow it"),
+            DeviceError::Range => Self::Invalid("the address range or access right is not valid"),
+            DeviceError::Queue(_) => Self::Invalid("a queue has 1 to 65536 entries"),
+            other => Self::Refused(other),
+        }
+    }
 }
 
 /// `Result` with the ring API's [`enum@Error`].

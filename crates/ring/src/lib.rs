@@ -47,5 +47,7 @@ pub use endpoint::{Endpoint, EndpointConfig, EndpointKind};
 pub use error::{Error, Result};
 pub use memory::{Access, MemoryRegion};
 pub use spec::{DEVICE_VARIABLE, KERNEL_DEVICE, Spec};
+pub use usb4_ring_abi::{Rqe, Sqe};
+pub use usb4_soft::{DeviceError, Object};
 pub use usb4_wire::{EpAddr, NodeId};
 pub use work::{AddressHandle, Buffer, MAX_PREFIX, Remote, WorkRequest};

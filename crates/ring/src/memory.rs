@@ -1,12 +1,17 @@
 //! Memory regions.
 
 use std::ops::BitOr;
+use std::ptr;
+use std::sync::Arc;
 
+use usb4_soft::RegionParts;
+
+use crate::device::Inner;
 use crate::{Buffer, Error, Result};
 
 /// What peers may do to a memory region. Its owner may always use it locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Access(u32);
+pub struct Access(u8);
 
 impl Access {
     /// Local use only.
@@ -25,6 +30,10 @@ impl Access {
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
+
+    pub(crate) fn to_device(self) -> Result<usb4_soft::Access> {
+        usb4_soft::Access::from_bits(self.0).ok_or(Error::Invalid("an access right that does not exist"))
+    }
 }
 
 impl BitOr for Access {
@@ -35,26 +44,47 @@ impl BitOr for Access {
     }
 }
 
-/// Registered memory. A clone is another handle of the same region; dropping the last one deregisters it,
-/// after which no operation touches the memory any more. Work that still names it completes with an error.
+/// Registered memory. A clone is another handle of the same region; dropping the last one deregisters it.
+///
+/// After that no operation touches memory that was the caller's ([`crate::Device::register`]): work in flight
+/// that still names it sends zeros and drops what it receives. Memory of [`crate::Device::alloc`] lives on until
+/// such work is done. New work that names the region completes with an error in both cases.
 ///
 /// `MemoryRegion` is `Send + Sync`: its bytes are only ever copied in and out, as the device and peers may
 /// change them at any time.
 #[derive(Clone, Debug)]
 pub struct MemoryRegion {
-    _private: (),
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    device: Arc<Inner>,
+    parts: RegionParts,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.device.client.deregister(&self.parts);
+    }
 }
 
 impl MemoryRegion {
+    pub(crate) fn new(device: Arc<Inner>, parts: RegionParts) -> Self {
+        Self {
+            shared: Arc::new(Shared { device, parts }),
+        }
+    }
+
     /// Its address, as peers name it in [`crate::Remote::addr`].
     pub fn addr(&self) -> u64 {
-        0
+        self.as_ptr() as u64
     }
 
     /// Its length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        0
+        self.shared.parts.len
     }
 
     /// Whether it has no bytes.
@@ -66,18 +96,18 @@ impl MemoryRegion {
     /// The key for local use.
     #[inline]
     pub fn local_key(&self) -> u32 {
-        0
+        self.shared.parts.local_key
     }
 
     /// The key for peers: random, 64 bits.
     pub fn remote_key(&self) -> u64 {
-        0
+        self.shared.parts.remote_key
     }
 
     /// Where this process has it mapped.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
-        std::ptr::null_mut()
+        self.shared.parts.start
     }
 
     /// `len` bytes from `offset`, for a request.
@@ -86,8 +116,14 @@ impl MemoryRegion {
     ///
     /// [`Error::Invalid`] when they are not within the region.
     #[inline]
-    pub fn buffer(&self, _offset: usize, _len: usize) -> Result<Buffer> {
-        Err(Error::Invalid("the range is not within the memory region"))
+    pub fn buffer(&self, offset: usize, len: usize) -> Result<Buffer> {
+        let start = self.range(offset, len)?;
+        let len = u32::try_from(len).map_err(|_| Error::Invalid("a buffer has less than 4 GiB"))?;
+        Ok(Buffer {
+            addr: start as u64,
+            key: self.local_key(),
+            len,
+        })
     }
 
     /// Copies bytes from `offset` out of the region.
@@ -95,8 +131,12 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// [`Error::Invalid`] when they are not within the region.
-    pub fn read(&self, _offset: usize, _out: &mut [u8]) -> Result<()> {
-        Err(Error::Invalid("the range is not within the memory region"))
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<()> {
+        let start = self.range(offset, out.len())?;
+        // SAFETY: within the region, which stays mapped as long as it is registered; `out` is a Rust reference,
+        // so it does not overlap memory the device was given.
+        unsafe { ptr::copy_nonoverlapping(start, out.as_mut_ptr(), out.len()) };
+        Ok(())
     }
 
     /// Copies `bytes` to `offset` in the region.
@@ -104,7 +144,19 @@ impl MemoryRegion {
     /// # Errors
     ///
     /// [`Error::Invalid`] when they do not fit.
-    pub fn write(&self, _offset: usize, _bytes: &[u8]) -> Result<()> {
-        Err(Error::Invalid("the range is not within the memory region"))
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let start = self.range(offset, bytes.len())?;
+        // SAFETY: as for `read`.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
+        Ok(())
+    }
+
+    /// The address of `len` bytes from `offset`.
+    #[inline]
+    fn range(&self, offset: usize, len: usize) -> Result<*mut u8> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len() => Ok(self.as_ptr().wrapping_add(offset)),
+            _ => Err(Error::Invalid("the range is not within the memory region")),
+        }
     }
 }

@@ -1,17 +1,16 @@
 //! Work requests and the buffers they name.
 
+use usb4_ring_abi::sync::{AtomicU64, Ordering};
+use usb4_ring_abi::{Entry, Op, PREFIX_MAX, SQE_WORDS, Sqe, sqe_flags};
+
 /// Longest prefix of a send, in bytes.
-pub const MAX_PREFIX: usize = 24;
+pub const MAX_PREFIX: usize = PREFIX_MAX as usize;
 
-const OP_SEND: u64 = 1;
-const OP_WRITE: u64 = 2;
-const OP_READ: u64 = 3;
-const OP_FETCH_ADD: u64 = 4;
-const OP_COMPARE_SWAP: u64 = 5;
-
-const FLAG_IMM: u64 = 1 << 8;
-const FLAG_UNSIGNALED: u64 = 2 << 8;
+// Where fields are in word 0 of a submission entry: see `Sqe`.
+const FLAG_IMM: u64 = (sqe_flags::IMM as u64) << 8;
+const FLAG_UNSIGNALED: u64 = (sqe_flags::UNSIGNALED as u64) << 8;
 const PREFIX_LEN_SHIFT: u32 = 16;
+const HANDLE_SHIFT: u32 = 32;
 
 /// An endpoint's handle of a peer's endpoint: see [`crate::Endpoint::address_handle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,14 +74,14 @@ pub struct Remote {
 /// A work request. Built once, it can be posted many times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
-    pub(crate) words: [u64; 8],
+    words: [u64; SQE_WORDS],
 }
 
 impl WorkRequest {
     #[inline]
-    const fn new(op: u64, to: AddressHandle, local: Buffer) -> Self {
+    const fn new(op: Op, to: AddressHandle, local: Buffer) -> Self {
         let words = [
-            op | (to.0 as u64) << 32,
+            op as u64 | (to.0 as u64) << HANDLE_SHIFT,
             0,
             local.addr,
             local.key as u64 | (local.len as u64) << 32,
@@ -104,26 +103,26 @@ impl WorkRequest {
     /// A message into the peer's next receive.
     #[inline]
     pub const fn send(to: AddressHandle, local: Buffer) -> Self {
-        Self::new(OP_SEND, to, local)
+        Self::new(Op::Send, to, local)
     }
 
     /// RDMA write of `local` to `remote`.
     #[inline]
     pub const fn write(to: AddressHandle, local: Buffer, remote: Remote) -> Self {
-        Self::new(OP_WRITE, to, local).remote(remote)
+        Self::new(Op::Write, to, local).remote(remote)
     }
 
     /// RDMA read of `remote` into `local`.
     #[inline]
     pub const fn read(to: AddressHandle, local: Buffer, remote: Remote) -> Self {
-        Self::new(OP_READ, to, local).remote(remote)
+        Self::new(Op::Read, to, local).remote(remote)
     }
 
     /// Adds to 8 aligned bytes at `remote`. The old value is in the completion and, unless `local` is empty,
     /// in its 8 bytes.
     #[inline]
     pub const fn fetch_add(to: AddressHandle, local: Buffer, remote: Remote, add: u64) -> Self {
-        let mut new = Self::new(OP_FETCH_ADD, to, local).remote(remote);
+        let mut new = Self::new(Op::FetchAdd, to, local).remote(remote);
         new.words[6] = add;
         new
     }
@@ -138,7 +137,7 @@ impl WorkRequest {
         compare: u64,
         swap: u64,
     ) -> Self {
-        let mut new = Self::new(OP_COMPARE_SWAP, to, local).remote(remote);
+        let mut new = Self::new(Op::CompareSwap, to, local).remote(remote);
         new.words[6] = swap;
         new.words[7] = compare;
         new
@@ -184,5 +183,108 @@ impl WorkRequest {
     pub const fn unsignaled(mut self) -> Self {
         self.words[0] |= FLAG_UNSIGNALED;
         self
+    }
+}
+
+/// Any entry at all; the device checks it.
+impl From<&Sqe> for WorkRequest {
+    fn from(entry: &Sqe) -> Self {
+        Self {
+            words: entry.to_words(),
+        }
+    }
+}
+
+impl Entry for WorkRequest {
+    const WORDS: usize = SQE_WORDS;
+
+    #[inline]
+    fn store(&self, words: &[AtomicU64]) -> Option<()> {
+        let words = words.first_chunk::<SQE_WORDS>()?;
+        for (word, value) in words.iter().zip(self.words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        Some(())
+    }
+
+    #[inline]
+    fn load(words: &[AtomicU64]) -> Option<Self> {
+        let words = words.first_chunk::<SQE_WORDS>()?;
+        let mut new = Self {
+            words: [0; SQE_WORDS],
+        };
+        for (value, word) in new.words.iter_mut().zip(words) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        Some(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TO: AddressHandle = AddressHandle(0x1234_5678);
+    const LOCAL: Buffer = Buffer {
+        addr: 0x1000,
+        key: 7,
+        len: 8,
+    };
+    const REMOTE: Remote = Remote { addr: 0x2000, key: 9 };
+
+    fn entry(request: WorkRequest) -> Sqe {
+        Sqe::from_words(&request.words)
+    }
+
+    #[test]
+    fn every_request_is_an_entry_the_device_accepts() {
+        let all = [
+            (WorkRequest::send(TO, LOCAL).prefix(b"prefix").imm(5), Op::Send),
+            (WorkRequest::write(TO, LOCAL, REMOTE).imm(5), Op::Write),
+            (WorkRequest::read(TO, LOCAL, REMOTE), Op::Read),
+            (WorkRequest::fetch_add(TO, LOCAL, REMOTE, 1), Op::FetchAdd),
+            (
+                WorkRequest::compare_swap(TO, LOCAL, REMOTE, 1, 2),
+                Op::CompareSwap,
+            ),
+        ];
+        for (request, op) in all {
+            let entry = entry(request.user_data(3).unsignaled());
+            assert_eq!(entry.check(), Ok(op));
+            assert_eq!((entry.ah, entry.user_data), (TO.0, 3));
+            assert_eq!(
+                (entry.local_addr, entry.local_key, entry.len),
+                (LOCAL.addr, LOCAL.key, LOCAL.len)
+            );
+        }
+    }
+
+    #[test]
+    fn arguments_are_where_the_device_looks_for_them() {
+        let send = entry(
+            WorkRequest::send(TO, LOCAL)
+                .prefix(b"a prefix of 21 bytes.")
+                .imm(5),
+        );
+        assert_eq!(
+            &send.prefix()[..usize::from(send.prefix_len)],
+            b"a prefix of 21 bytes."
+        );
+        assert_eq!((send.args[3], send.flags), (5, sqe_flags::IMM));
+        let swap = entry(WorkRequest::compare_swap(TO, LOCAL, REMOTE, 1, 2));
+        assert_eq!(swap.args, [REMOTE.addr, REMOTE.key, 2, 1]);
+        let add = entry(WorkRequest::fetch_add(TO, LOCAL, REMOTE, 3));
+        assert_eq!(add.args, [REMOTE.addr, REMOTE.key, 3, 0]);
+    }
+
+    #[test]
+    fn a_prefix_replaces_the_one_before() {
+        let send = WorkRequest::send(TO, LOCAL)
+            .prefix(&[0xff; MAX_PREFIX])
+            .prefix(&[1]);
+        assert_eq!(
+            entry(send).prefix(),
+            entry(WorkRequest::send(TO, LOCAL).prefix(&[1])).prefix()
+        );
     }
 }

@@ -101,6 +101,16 @@ impl Client {
         Inline::open(name).map(|client| Self(Kind::Inline(client)))
     }
 
+    /// Becomes a client of the device of `host` on fabric `name`, which runs in another process and is started if
+    /// there is none.
+    ///
+    /// # Errors
+    /// A name cannot be used, or there is no device and none can be started.
+    pub fn detached(name: &str, host: &str) -> Result<Self, Error> {
+        let _ = (name, host);
+        Err(Error::Unsupported("detached soft devices"))
+    }
+
     /// Its node id.
     pub fn node(&self) -> NodeId {
         forward!(self, client => client.device.node())
@@ -226,13 +236,24 @@ impl Client {
         forward!(self, client => client.deregister(region));
     }
 
-    /// The client has published entries on this endpoint's queues.
+    /// The client has published entries on this endpoint's queues. `asleep` tells whether one of the queues says
+    /// that the device does not poll it; only a detached device asks.
     ///
     /// # Errors
     /// The device has gone, or this is a child process.
     #[inline]
-    pub fn submit(&self, endpoint: u32) -> Result<(), Error> {
-        forward!(self, client => client.submit(endpoint))
+    pub fn submit(&self, endpoint: u32, asleep: impl FnOnce() -> bool) -> Result<(), Error> {
+        match &self.0 {
+            Kind::Inline(client) => client.submit(endpoint),
+        }
+    }
+
+    /// Whether the device is there and this is the process that opened it.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self) -> Result<(), Error> {
+        forward!(self, client => client.check())
     }
 
     /// Drives the device once. Returns whether anything was done.

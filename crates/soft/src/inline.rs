@@ -244,6 +244,10 @@ impl Inline {
             .retain(|key| device.reclaim(self.client, *key, false) == Ok(false));
     }
 
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.device.core.check_process()
+    }
+
     #[inline]
     pub(crate) fn submit(&self, endpoint: u32) -> Result<(), Error> {
         self.device.core.check_process()?;

@@ -61,4 +61,4 @@ pub use peer::{Peer, PeerState};
 #[cfg(not(loom))]
 pub use queue::QueueMemory;
 #[cfg(not(loom))]
-pub use usb4_device::{Access, DeviceError, EndpointKind};
+pub use usb4_device::{Access, DeviceError, EndpointKind, Object};
