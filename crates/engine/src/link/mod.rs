@@ -12,30 +12,152 @@
 //! 5. [`Link::next_post`] while it yields: write the header, post the slot;
 //! 6. for every TX descriptor consumed: [`Link::tx_completed`].
 //!
-//! Steps 4 and 5 follow every call that can give the link something to say, plan completions and posts included.
+//! Nothing is lost by skipping a step; it only comes later. Steps 4 and 5 follow every call that can give the link something to say, plan completions and posts included.
 
-use usb4_wire::EpAddr;
+mod fail;
+mod flows;
+mod plans;
+mod post;
+mod request;
+mod response;
+mod rx;
+mod tx;
 
-use crate::{
-    AttachError, Counters, Fate, FlowId, Host, LinkConfig, LinkStorage, Nanos, OpenError, Plan, Post,
-    PostError, RailConfig, RailId, RxToken, Staged, TxSlot, Work,
-};
+use crate::list::{List, NONE};
+use crate::op::Ops;
+use crate::park::Park;
+use crate::plan::Plans;
+use crate::rail::Rail;
+use crate::rx_flow::{self, RxFlow};
+use crate::slot::Slots;
+use crate::stream::Streams;
+use crate::token::Tokens;
+use crate::tx_flow::{self, TxFlow};
+use crate::{AttachError, Counters, LinkConfig, LinkStorage, Nanos, RailConfig, RailId, RailStatus, Slab};
 
 /// The session with one peer.
 #[derive(Debug)]
 pub struct Link {
     config: LinkConfig,
     counters: Counters,
-    _storage: LinkStorage,
+    rails: Slab<Rail>,
+    rails_up: u8,
+    /// The session is over; nothing is sent or taken any more.
+    failed: bool,
+    /// What depended on plans and gathers at the time of the failure has been completed, too.
+    cleared: bool,
+    ops: Ops,
+    slots: Slots,
+    tokens: Tokens,
+    park: Park,
+    plans: Plans,
+    streams: Streams,
+
+    tx_flows: Slab<TxFlow>,
+    active: List<{ tx_flow::ACTIVE }>,
+    blocked: List<{ tx_flow::BLOCKED }>,
+    read_wait: List<{ tx_flow::WAITING }>,
+    stalled_responses: List<{ tx_flow::STALLED }>,
+    free_flows: List<{ tx_flow::WAITING }>,
+    /// Closed flows whose ids are free once the marked slots are, and those that wait for the next marking.
+    quarantine: List<{ tx_flow::WAITING }>,
+    next_quarantine: List<{ tx_flow::WAITING }>,
+    /// Reads and atomics the peer has not answered in full.
+    reads: u32,
+
+    rx_flows: Slab<RxFlow>,
+    respond: List<{ rx_flow::RESPOND }>,
+    report: List<{ rx_flow::REPORT }>,
+    stalled_requests: List<{ rx_flow::STALLED }>,
+    not_ready: List<{ rx_flow::NOT_READY }>,
+    /// Request chunks executed since the peer was told of all.
+    unreported: u32,
+    report_due: bool,
+    report_at: Option<Nanos>,
+
+    /// Rails for which a probe has been staged, one bit each.
+    probing: u8,
+    reset: Option<RailId>,
+    join_offer: Option<u64>,
+    join_received: Option<u64>,
 }
 
 impl Link {
-    /// A link without rails. It is up once the first rail is attached.
+    /// A link without rails. It is up once the first rail is attached. Whatever the storage held is forgotten.
     pub fn new(config: LinkConfig, storage: LinkStorage) -> Self {
+        let LinkStorage {
+            ops,
+            mut tx_flows,
+            mut rx_flows,
+            slots,
+            tokens,
+            parked,
+            plans,
+            streams,
+            mut rails,
+        } = storage;
+        let mut free_flows = List::default();
+        for flow in tx_flows.iter_mut() {
+            *flow = TxFlow::default();
+        }
+        for index in (0..NONE).take(tx_flows.len()) {
+            free_flows.push(&mut tx_flows, index);
+        }
+        for flow in rx_flows.iter_mut() {
+            *flow = RxFlow::default();
+        }
+        for rail in rails.iter_mut().filter(|rail| rail.attached()) {
+            rail.detach(|_| ());
+        }
         Self {
-            config,
+            rails,
+            rails_up: 0,
+            failed: false,
+            cleared: false,
+            ops: Ops::new(ops),
+            slots: Slots::new(slots, config.tx_slots),
+            tokens: Tokens::new(tokens),
+            park: Park::new(parked),
+            plans: Plans::new(plans, config.max_plans),
+            streams: Streams::new(streams),
+            tx_flows,
+            active: List::default(),
+            blocked: List::default(),
+            read_wait: List::default(),
+            stalled_responses: List::default(),
+            free_flows,
+            quarantine: List::default(),
+            next_quarantine: List::default(),
+            reads: 0,
+            rx_flows,
+            respond: List::default(),
+            report: List::default(),
+            stalled_requests: List::default(),
+            not_ready: List::default(),
+            unreported: 0,
+            report_due: false,
+            report_at: None,
+            probing: 0,
+            reset: None,
+            join_offer: None,
+            join_received: None,
             counters: Counters::default(),
-            _storage: storage,
+            config,
+        }
+    }
+
+    /// The memory of a link that is no longer needed, for the next one.
+    pub fn into_storage(self) -> LinkStorage {
+        LinkStorage {
+            ops: self.ops.slab,
+            tx_flows: self.tx_flows,
+            rx_flows: self.rx_flows,
+            slots: self.slots.into_slab(),
+            tokens: self.tokens.into_slab(),
+            parked: self.park.into_slab(),
+            plans: self.plans.into_slab(),
+            streams: self.streams.slab,
+            rails: self.rails,
         }
     }
 
@@ -44,84 +166,30 @@ impl Link {
     /// # Errors
     /// The rail number is not free, or the link has failed.
     pub fn attach_rail(&mut self, now: Nanos, rail: RailId, config: &RailConfig) -> Result<(), AttachError> {
-        let _ = (now, rail, config);
+        if self.failed {
+            return Err(AttachError::Down);
+        }
+        let state = self
+            .rails
+            .get_mut(usize::from(rail.0))
+            .ok_or(AttachError::NoSuchRail)?;
+        if state.attached() {
+            return Err(AttachError::InUse);
+        }
+        state.attach(now, config, self.config.max_ack_delay);
+        self.rails_up = self.rails_up.wrapping_add(1);
         Ok(())
-    }
-
-    /// Removes a rail. The home has stopped it: none of its descriptors is pending any more, and those that were
-    /// count as completed. What the peer has not acknowledged goes out again on the other rails. Without another
-    /// rail the link fails, as by [`Link::fail`].
-    pub fn detach_rail<H: Host + ?Sized>(&mut self, now: Nanos, rail: RailId, host: &H) {
-        let _ = (now, rail, host);
-    }
-
-    /// Ends the session: work completes with `LinkDown`, receives in progress with `Flushed`, incoming flows are
-    /// closed towards the host, references and frame buffers come back. Plans already taken and frames being
-    /// gathered still touch memory, so the home goes on calling [`Link::plan_done`] and [`Link::staged`] for
-    /// them; what depends on them completes there. Once [`Link::is_quiet`], nothing is left.
-    pub fn fail<H: Host + ?Sized>(&mut self, now: Nanos, host: &H) {
-        let _ = (now, host);
     }
 
     /// Whether the link has a rail and has not failed.
     pub fn is_up(&self) -> bool {
-        true
+        self.rails_up != 0 && !self.failed
     }
 
-    /// Whether the link holds nothing: no operation, receive, plan, frame buffer or reference.
-    pub fn is_quiet(&self) -> bool {
-        true
-    }
-
-    /// Opens a flow from a local endpoint to an endpoint of the peer. The peer's refusal, if any, comes as the
-    /// failure of posted work with `Refused(Gone)`.
-    ///
-    /// # Errors
-    /// No flow is free, or the link has failed.
-    pub fn open_flow(
-        &mut self,
-        src_ep: u32,
-        src_incarnation: u32,
-        dst: &EpAddr,
-    ) -> Result<FlowId, OpenError> {
-        let _ = (src_ep, src_incarnation, dst);
-        Err(OpenError::Down)
-    }
-
-    /// Closes a flow: its work completes with `Flushed`, at once unless a plan or a gather still uses its
-    /// memory. The id is used again only after the peer has executed the close.
-    pub fn close_flow<H: Host + ?Sized>(&mut self, now: Nanos, flow: FlowId, host: &H) {
-        let _ = (now, flow, host);
-    }
-
-    /// Queues work on a flow, first in, first out. On success the link owns the reference in `work.local` until
-    /// it releases it.
-    ///
-    /// # Errors
-    /// The work is not accepted and nothing has changed.
-    pub fn post(&mut self, now: Nanos, flow: FlowId, work: Work) -> Result<(), PostError> {
-        let _ = (now, flow, work);
-        Err(PostError::Down)
-    }
-
-    /// Endpoint `ep` has got a receive (or is gone): flows that were refused for lack of one may resume.
-    pub fn receive_posted(&mut self, now: Nanos, ep: u32) {
-        let _ = (now, ep);
-    }
-
-    /// Takes in a frame. `head` is the whole frame or at least its first `head_len` bytes; it is not kept.
-    /// The home has already replaced the RX descriptor: an acknowledgement may tell the peer so.
-    pub fn on_frame<H: Host + ?Sized>(
-        &mut self,
-        now: Nanos,
-        rail: RailId,
-        token: RxToken,
-        head: &[u8],
-        frame_len: u16,
-        host: &H,
-    ) -> Fate {
-        let _ = (now, rail, token, head, frame_len, host);
-        Fate::Done
+    /// Whether frames carry a CRC over their payload, which the home computes when it gathers and checks before
+    /// it hands a frame to [`Link::on_frame`].
+    pub fn payload_crc(&self) -> bool {
+        self.config.payload_crc
     }
 
     /// Counts a frame the home has dropped because its payload CRC was wrong. It is lost, as if it had never
@@ -130,71 +198,20 @@ impl Link {
         self.counters.rx_corrupt = self.counters.rx_corrupt.wrapping_add(1);
     }
 
-    /// The next thing to do to memory, in order.
-    pub fn next_plan(&mut self) -> Option<Plan> {
-        None
-    }
-
-    /// The oldest plan taken is done; `old_value` is an atomic's value before the operation, else 0.
-    pub fn plan_done<H: Host + ?Sized>(&mut self, now: Nanos, old_value: u64, host: &H) {
-        let _ = (now, old_value, host);
-    }
-
-    /// A receive buffer the link held and needs no more.
-    pub fn next_released(&mut self) -> Option<RxToken> {
-        None
-    }
-
-    /// Composes the next frame, if there is something to send and the rails can take it soon. True: gather it
-    /// and call [`Link::staged`].
-    pub fn stage<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
-        let _ = (now, host, out);
-        false
-    }
-
-    /// The frame in `slot` has been gathered and may be posted.
-    pub fn staged<H: Host + ?Sized>(&mut self, now: Nanos, slot: TxSlot, host: &H) {
-        let _ = (now, slot, host);
-    }
-
-    /// The next frame to post and its header: retransmissions first, then staged frames, then pure
-    /// acknowledgements and probes that are due. The header goes to the start of the slot; the order of posts on
-    /// a rail must be the order of these calls.
-    pub fn next_post<H: Host + ?Sized>(
-        &mut self,
-        now: Nanos,
-        host: &H,
-        header: &mut [u8; 40],
-    ) -> Option<Post> {
-        let _ = (now, host, header);
-        None
-    }
-
-    /// The rail has consumed the slot's descriptor. Each slot completes once per post.
-    pub fn tx_completed(&mut self, now: Nanos, rail: RailId, slot: TxSlot) {
-        let _ = (now, rail, slot);
-    }
-
-    /// Acts on timers that have expired: acknowledgements and probes become due for [`Link::next_post`].
-    pub fn on_timer(&mut self, now: Nanos) {
-        let _ = now;
-    }
-
-    /// When [`Link::on_timer`] must be called next.
-    pub fn deadline(&self) -> Option<Nanos> {
-        None
-    }
-
     /// A rail on which a frame of another session has arrived since the last call: the home answers with a
     /// rate-limited RESET on the control channel.
     pub fn take_reset(&mut self) -> Option<RailId> {
-        None
+        self.reset.take()
     }
 
-    /// Whether frames carry a CRC over their payload, which the home computes when it gathers and checks before
-    /// it hands a frame to [`Link::on_frame`].
-    pub fn payload_crc(&self) -> bool {
-        self.config.payload_crc
+    /// Gives the peer, on the rails of this link, the nonce with which another rail may join it.
+    pub fn offer_join(&mut self, nonce: u64) {
+        self.join_offer = Some(nonce);
+    }
+
+    /// The nonce the peer has given since the last call: for the bring-up of another rail to the same peer.
+    pub fn take_join(&mut self) -> Option<u64> {
+        self.join_received.take()
     }
 
     /// What the link was created with.
@@ -206,4 +223,48 @@ impl Link {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
+
+    /// The state of a rail, if it is attached.
+    pub fn rail_status(&self, rail: RailId) -> Option<RailStatus> {
+        let rail = self
+            .rails
+            .get(usize::from(rail.0))
+            .filter(|rail| rail.attached())?;
+        Some(rail.status())
+    }
+
+    /// How much of the link's memory is in use.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            ops: self.ops.used(),
+            slots: u32::from(self.config.tx_slots).saturating_sub(self.slots.free_count()),
+            tokens: self.tokens.held(),
+            parked: u32::try_from(self.park.used()).unwrap_or(u32::MAX),
+            plans: self.plans.len(),
+            streams: self.streams.used(),
+            reads: self.reads,
+        }
+    }
 }
+
+/// How much of a link's memory is in use; see [`Link::usage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Posted operations.
+    pub ops: u32,
+    /// TX slots.
+    pub slots: u32,
+    /// RX tokens held, or released and not taken back.
+    pub tokens: u32,
+    /// Parked chunks.
+    pub parked: u32,
+    /// Plans not done.
+    pub plans: u32,
+    /// Reads and atomics of the peer being answered.
+    pub streams: u32,
+    /// Reads and atomics of this side the peer has not answered.
+    pub reads: u32,
+}
+
+#[cfg(test)]
+mod tests;

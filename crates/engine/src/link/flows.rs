@@ -1,0 +1,133 @@
+//! Outgoing flows: opened, given work, closed.
+
+use usb4_wire::{EpAddr, MAX_MESSAGE};
+
+use super::Link;
+use crate::list::{at, at_mut};
+use crate::tx_flow::TxState;
+use crate::{FlowId, Host, Nanos, OpenError, Operation, PostError, Status, Work};
+
+impl Link {
+    /// Opens a flow from a local endpoint to an endpoint of the peer. The peer's refusal, if any, comes as the
+    /// failure of posted work with `Refused(Gone)`.
+    ///
+    /// # Errors
+    /// No flow is free, or the link has failed.
+    pub fn open_flow(
+        &mut self,
+        src_ep: u32,
+        src_incarnation: u32,
+        dst: &EpAddr,
+    ) -> Result<FlowId, OpenError> {
+        if self.failed {
+            return Err(OpenError::Down);
+        }
+        self.end_quarantine();
+        let index = self.free_flows.pop(&mut self.tx_flows).ok_or(OpenError::Full)?;
+        let flow = at_mut(&mut self.tx_flows, index).ok_or(OpenError::Full)?;
+        flow.open();
+        flow.src_ep = src_ep;
+        flow.src_incarnation = src_incarnation;
+        flow.dst_ep = dst.ep;
+        flow.dst_incarnation = dst.incarnation;
+        Ok(FlowId(index))
+    }
+
+    /// Closes a flow: its work completes with `Flushed`, at once unless a plan or a gather still uses its
+    /// memory. The id is used again only after the peer has executed the close.
+    pub fn close_flow<H: Host + ?Sized>(&mut self, _now: Nanos, flow: FlowId, host: &H) {
+        let index = flow.0;
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return;
+        };
+        if !matches!(flow.state, TxState::Open | TxState::Refused) {
+            return;
+        }
+        flow.state = TxState::Closing;
+        self.flush(index, Status::Flushed, host);
+    }
+
+    /// Queues work on a flow, first in, first out. On success the link owns the reference in `work.local` until
+    /// it releases it.
+    ///
+    /// # Errors
+    /// The work is not accepted and nothing has changed.
+    #[inline]
+    pub fn post(&mut self, _now: Nanos, flow: FlowId, work: Work) -> Result<(), PostError> {
+        if self.failed {
+            return Err(PostError::Down);
+        }
+        let index = flow.0;
+        let flow = match at_mut(&mut self.tx_flows, index) {
+            Some(flow) if flow.state == TxState::Open => flow,
+            _ => return Err(PostError::Closed),
+        };
+        let total = length_of(&work).ok_or(PostError::Invalid)?;
+        let op = self.ops.alloc(index, &work, total).ok_or(PostError::Full)?;
+        flow.ops.push(&mut self.ops.slab, op);
+        if flow.cursor == crate::list::NONE {
+            flow.cursor = op;
+            if !flow.paused {
+                self.active.push(&mut self.tx_flows, index);
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer has executed FLOW_CLOSE. Frames with chunks of this life of the flow may still be about, and a
+    /// copy of one may yet be resent: the id rests until they are free.
+    pub(super) fn end_flow(&mut self, index: u32) {
+        self.purge_responses(index);
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return;
+        };
+        flow.state = TxState::Quarantined;
+        self.reads = self.reads.wrapping_sub(core::mem::take(&mut flow.reads));
+        self.next_quarantine.push(&mut self.tx_flows, index);
+        self.end_quarantine();
+    }
+
+    /// Frees the ids of closed flows that have rested long enough.
+    fn end_quarantine(&mut self) {
+        while self.slots.marked() == 0 {
+            while let Some(index) = self.quarantine.pop(&mut self.tx_flows) {
+                if let Some(flow) = at_mut(&mut self.tx_flows, index) {
+                    flow.state = TxState::Free;
+                }
+                self.free_flows.push(&mut self.tx_flows, index);
+            }
+            if self.next_quarantine.is_empty() {
+                return;
+            }
+            self.quarantine = core::mem::take(&mut self.next_quarantine);
+            self.slots.mark();
+        }
+    }
+
+    /// Whether a flow takes work.
+    pub fn is_open(&self, flow: FlowId) -> bool {
+        !self.failed && at(&self.tx_flows, flow.0).is_some_and(|flow| flow.state == TxState::Open)
+    }
+}
+
+/// Bytes of the message, if the work is valid.
+#[inline]
+fn length_of(work: &Work) -> Option<u32> {
+    let prefix_len = match work.op {
+        Operation::Send {
+            prefix_len,
+            ref prefix,
+            ..
+        } => {
+            if usize::from(prefix_len) > prefix.len() {
+                return None;
+            }
+            prefix_len
+        }
+        Operation::Write { .. } | Operation::Read { .. } => 0,
+        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => return Some(8),
+    };
+    let total = work.len.checked_add(u32::from(prefix_len))?;
+    let has_buffer = work.len == 0 || work.local.is_some();
+    (has_buffer && total <= MAX_MESSAGE).then_some(total)
+}

@@ -1,0 +1,285 @@
+//! Frames out, second half: which frame goes to which rail, under which number.
+
+use usb4_wire::{Chunk, FrameHeader};
+
+use super::Link;
+use crate::frame::{Composer, HEADER, trailer};
+use crate::list::at;
+use crate::rail::{Class, NO_SLOT, Rail};
+use crate::{Host, MAX_RAILS, Nanos, Post, RailId, Staged, TxSlot};
+
+/// How much later than on the best rail a frame may arrive when the best rail is full. Bounds how far rails drift
+/// apart, and with it how much the receiver has to park.
+const MAX_SKEW: Nanos = 100_000;
+
+/// Where a frame to be posted comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    Resend,
+    Responses,
+    Requests,
+}
+
+impl Link {
+    /// The next frame to post and its header: retransmissions first, then staged frames, then pure
+    /// acknowledgements and probes that are due. The header goes to the start of the slot; the order of posts on
+    /// a rail must be the order of these calls.
+    pub fn next_post<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        host: &H,
+        header: &mut [u8; 40],
+    ) -> Option<Post> {
+        if self.failed {
+            return None;
+        }
+        while let Some((index, rail, queue)) = self.next_frame(now) {
+            match queue {
+                Queue::Resend => self.slots.pop_resend(),
+                Queue::Responses => self.slots.pop_response(),
+                Queue::Requests => self.slots.pop_request(),
+            }
+            if self.is_stale(index) {
+                self.slots.free(index);
+                self.counters.tx_stale = self.counters.tx_stale.wrapping_add(1);
+                continue;
+            }
+            if queue == Queue::Resend {
+                self.counters.tx_resent = self.counters.tx_resent.wrapping_add(1);
+            }
+            return self.post_frame(now, index, rail, queue == Queue::Resend, host, header);
+        }
+        self.post_control(now, host, header)
+    }
+
+    /// The frame to be posted next, with its rail.
+    #[inline]
+    fn next_frame(&self, now: Nanos) -> Option<(u32, u8, Queue)> {
+        // A lost frame has been counted against the window once; it may use all of it.
+        let queues = [
+            (self.slots.front_resend(), Class::Response, Queue::Resend),
+            (self.slots.front_response(), Class::Response, Queue::Responses),
+            (self.slots.front_request(), Class::Request, Queue::Requests),
+        ];
+        queues.into_iter().find_map(|(front, class, queue)| {
+            let index = front?;
+            let len = self.slots.get(index)?.len;
+            Some((index, self.pick_rail(now, class, len)?, queue))
+        })
+    }
+
+    /// The rail on which a frame arrives first. If that one is full, another that is not much later.
+    #[inline]
+    fn pick_rail(&self, now: Nanos, class: Class, len: u16) -> Option<u8> {
+        let mut earliest = Nanos::MAX;
+        let mut best: Option<(u8, Nanos)> = None;
+        for (id, rail) in (0..).zip(self.rails.iter()) {
+            if !rail.attached() {
+                continue;
+            }
+            if self.rails_up == 1 {
+                return rail.can_send(class).then_some(id);
+            }
+            let finish = rail.expected_finish(now, len);
+            earliest = earliest.min(finish);
+            if rail.can_send(class) && best.is_none_or(|(_, best)| finish < best) {
+                best = Some((id, finish));
+            }
+        }
+        best.filter(|&(_, finish)| finish <= earliest.saturating_add(MAX_SKEW))
+            .map(|(id, _)| id)
+    }
+
+    /// Whether a frame has nothing but requests that a replay has superseded.
+    #[inline]
+    fn is_stale(&self, index: u32) -> bool {
+        self.slots
+            .get(index)
+            .is_some_and(|slot| at(&self.tx_flows, slot.flow).is_some_and(|flow| flow.epoch != slot.epoch))
+    }
+
+    fn post_frame<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        id: u8,
+        again: bool,
+        host: &H,
+        header: &mut [u8; 40],
+    ) -> Option<Post> {
+        let slot_number = u16::try_from(index).ok()?;
+        let payload_crc = self.config.payload_crc;
+        let rail = self.rails.get_mut(usize::from(id))?;
+        let slot = self.slots.get(index)?;
+        let stamp = rail.send(now, slot_number, slot.len, true)?;
+        // The peer should not wait with an acknowledgement this side is waiting for.
+        let ack_now = stamp.ack_now || slot.ack_now || again || rail.is_window_full();
+        let (head_len, len) = (slot.head_len, slot.len);
+        FrameHeader {
+            head_len,
+            tag: stamp.tag,
+            packet: stamp.packet,
+            ack: stamp.ack,
+            ack_now,
+            payload_crc,
+        }
+        .seal(slot.crc, |crc, bytes| host.crc32c(crc, bytes), header);
+        self.slots.post(index, id);
+        self.counters.tx_frames = self.counters.tx_frames.wrapping_add(1);
+        self.counters.tx_bytes = self.counters.tx_bytes.wrapping_add(u64::from(len));
+        Some(Post {
+            rail: RailId(id),
+            slot: TxSlot(slot_number),
+            len,
+        })
+    }
+
+    /// Probes that have been staged, and acknowledgements nothing else has carried.
+    fn post_control<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        host: &H,
+        header: &mut [u8; 40],
+    ) -> Option<Post> {
+        while let Some(index) = self.slots.front_probe() {
+            let id = self.slots.get(index)?.rail;
+            let wanted = self.rails.get(usize::from(id)).is_some_and(Rail::probe_due);
+            if wanted
+                && !self
+                    .rails
+                    .get(usize::from(id))
+                    .is_some_and(|rail| rail.can_send(Class::Reserve))
+            {
+                break;
+            }
+            self.slots.pop_probe();
+            self.probing &= !rail_bit(id);
+            if !wanted {
+                self.slots.free(index);
+                continue;
+            }
+            let slot = self.slots.get(index)?;
+            let (crc, len) = (slot.crc, slot.len);
+            self.slots.post(index, id);
+            self.counters.tx_pings = self.counters.tx_pings.wrapping_add(1);
+            return self.post_unkept(now, index, id, (crc, len, true), host, header);
+        }
+        // A frame that is being gathered will carry the acknowledgement.
+        if self.slots.is_gathering() {
+            return None;
+        }
+        for id in (0u8..).take(MAX_RAILS) {
+            let Some(rail) = self.rails.get(usize::from(id)) else {
+                break;
+            };
+            if rail.attached() && rail.ack_due(now) && rail.can_send(Class::Reserve) {
+                let index = self.slots.post_control(id)?;
+                self.counters.tx_acks = self.counters.tx_acks.wrapping_add(1);
+                return self.post_unkept(now, index, id, (0, HEADER, false), host, header);
+            }
+        }
+        None
+    }
+
+    /// Posts a frame that is not resent when it is lost.
+    fn post_unkept<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        id: u8,
+        (crc, len, elicits): (u32, u16, bool),
+        host: &H,
+        header: &mut [u8; 40],
+    ) -> Option<Post> {
+        let rail = self.rails.get_mut(usize::from(id))?;
+        let stamp = rail.send(now, NO_SLOT, len, elicits)?;
+        let payload_crc = elicits && self.config.payload_crc;
+        let head_len = len.wrapping_sub(trailer(payload_crc));
+        let ack_now = stamp.ack_now;
+        FrameHeader {
+            head_len,
+            tag: stamp.tag,
+            packet: stamp.packet,
+            ack: stamp.ack,
+            ack_now,
+            payload_crc,
+        }
+        .seal(crc, |crc, bytes| host.crc32c(crc, bytes), header);
+        self.counters.tx_bytes = self.counters.tx_bytes.wrapping_add(u64::from(len));
+        Some(Post {
+            rail: RailId(id),
+            slot: TxSlot(u16::try_from(index).ok()?),
+            len,
+        })
+    }
+
+    /// Stages a probe for a rail that waits for news, unless a frame with chunks is about to serve as one.
+    pub(super) fn stage_probe<H: Host + ?Sized>(&mut self, host: &H, out: &mut Staged) -> bool {
+        let due = (0u8..).zip(self.rails.iter()).find(|&(id, rail)| {
+            rail.attached()
+                && rail.probe_due()
+                && self.probing & rail_bit(id) == 0
+                && rail.can_send(Class::Reserve)
+        });
+        let Some((id, _)) = due else { return false };
+        let Some(index) = self.slots.peek_free() else {
+            return false;
+        };
+        let Ok(slot) = u16::try_from(index) else {
+            return false;
+        };
+        let payload_crc = self.config.payload_crc;
+        let mut frame = Composer::new(out, self.config.frame_size, payload_crc, self.slots.next_gather());
+        frame.response(&Chunk::Ping);
+        let head_len = frame.finish(payload_crc);
+        let crc = host.crc32c(0, out.head());
+        out.slot = TxSlot(slot);
+        let len = out.len;
+        self.probing |= rail_bit(id);
+        self.slots.stage_probe(|slot| {
+            slot.rail = id;
+            slot.crc = crc;
+            slot.head_len = head_len;
+            slot.len = len;
+        });
+        true
+    }
+
+    /// The rail has consumed the slot's descriptor. Each slot completes once per post.
+    #[inline]
+    pub fn tx_completed(&mut self, _now: Nanos, rail: RailId, slot: TxSlot) {
+        if self.slots.completed(slot, rail.0) {
+            if let Some(rail) = self.rails.get_mut(usize::from(rail.0)) {
+                rail.on_completed();
+            }
+        }
+    }
+
+    /// Acts on timers that have expired: acknowledgements and probes become due, reports of progress, too. What
+    /// is due is sent by [`Link::stage`] and [`Link::next_post`].
+    pub fn on_timer(&mut self, now: Nanos) {
+        for rail in self.rails.iter_mut().filter(|rail| rail.attached()) {
+            rail.on_timer(now);
+        }
+        if self.report_at.is_some_and(|at| at <= now) {
+            self.report_at = None;
+            self.report_due = true;
+        }
+    }
+
+    /// When [`Link::on_timer`] must be called next.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let rails = self
+            .rails
+            .iter()
+            .filter(|rail| rail.attached())
+            .filter_map(Rail::deadline);
+        rails.chain(self.report_at).min()
+    }
+}
+
+/// The bit of a rail in a set.
+#[inline]
+fn rail_bit(id: u8) -> u8 {
+    1u8.checked_shl(u32::from(id)).unwrap_or(0)
+}

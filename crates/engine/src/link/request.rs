@@ -1,0 +1,544 @@
+//! Requests of the peer that have their turn: what they do and what is answered.
+
+use usb4_wire::{EpAddr, NakCode, Request, SendFirst, Seq};
+
+use super::Link;
+use crate::list::at_mut;
+use crate::park::Arrived;
+use crate::plan::Then;
+use crate::rx_flow::{Message, RxState};
+use crate::stream::Answer;
+use crate::{Host, MemAt, MemRef, Nanos, Plan, Receive, ReceiveDone, RemoteAccess, Status};
+
+/// The chunk being executed.
+#[derive(Clone, Copy)]
+struct Now<'a> {
+    now: Nanos,
+    /// The flow.
+    flow: u32,
+    arrived: &'a Arrived,
+    /// Payload bytes.
+    len: u16,
+    /// It ends its message.
+    last: bool,
+}
+
+/// The reference a receive holds.
+pub(super) fn receive_mem(receive: &Receive) -> Option<MemRef> {
+    (receive.capacity != 0).then_some(receive.at.mem)
+}
+
+impl Link {
+    /// Executes a request chunk that has its turn; the caller has made sure of the room.
+    pub(super) fn execute<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        seq: Seq,
+        request: &Request,
+        arrived: &Arrived,
+        host: &H,
+    ) {
+        let mut at = Now {
+            now,
+            flow: seq.flow,
+            arrived,
+            len: 0,
+            last: true,
+        };
+        let Some(flow) = at_mut(&mut self.rx_flows, seq.flow) else {
+            return;
+        };
+        if flow.state == RxState::Refused && !matches!(request, Request::FlowClose) {
+            return self.skip(at, host);
+        }
+        match *request {
+            Request::Send {
+                offset,
+                len,
+                first,
+                last,
+            } => {
+                (at.len, at.last) = (len, last);
+                self.execute_send(at, offset, first, host);
+            }
+            Request::Write {
+                total,
+                len,
+                remote_addr,
+                remote_key,
+                first,
+                last,
+                imm,
+            } => {
+                (at.len, at.last) = (len, last);
+                self.execute_write(at, total, (remote_key, remote_addr), first, imm, host);
+            }
+            Request::Read {
+                req_id,
+                len,
+                remote_addr,
+                remote_key,
+            } => {
+                self.execute_read(at, req_id, len, (remote_key, remote_addr), host);
+            }
+            Request::FetchAdd {
+                req_id,
+                remote_addr,
+                remote_key,
+                add,
+            } => {
+                let plan = |at| Plan::FetchAdd { at, add };
+                self.execute_atomic(at, req_id, (remote_key, remote_addr), plan, host);
+            }
+            Request::CompareSwap {
+                req_id,
+                remote_addr,
+                remote_key,
+                compare,
+                swap,
+            } => {
+                let plan = |at| Plan::CompareSwap { at, compare, swap };
+                self.execute_atomic(at, req_id, (remote_key, remote_addr), plan, host);
+            }
+            Request::FlowOpen {
+                src_ep,
+                src_incarnation,
+                dst_ep,
+                dst_incarnation,
+            } => {
+                let src = EpAddr {
+                    node: self.config.peer,
+                    ep: src_ep,
+                    incarnation: src_incarnation,
+                };
+                self.execute_open(at, seq, &src, (dst_ep, dst_incarnation), host);
+            }
+            Request::FlowClose => self.execute_close(at, host),
+        }
+    }
+
+    fn execute_send<H: Host + ?Sized>(
+        &mut self,
+        at: Now<'_>,
+        offset: u32,
+        first: Option<SendFirst>,
+        host: &H,
+    ) {
+        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+            return;
+        };
+        let (receive, total, got, imm) = match (first, flow.message) {
+            (None, Message::Discard) => return self.skip(at, host),
+            (
+                None,
+                Message::Send {
+                    receive,
+                    total,
+                    got,
+                    imm,
+                },
+            ) if got == offset => (receive, total, got, imm),
+            (Some(SendFirst { total, imm }), Message::None) => match host.take_receive(flow.target) {
+                Ok(receive) if total <= receive.capacity => (receive, total, 0, imm),
+                Ok(receive) => {
+                    let status = Status::Refused(NakCode::Length);
+                    let done = ReceiveDone {
+                        cookie: receive.cookie,
+                        status,
+                        len: total,
+                        imm,
+                        write: false,
+                    };
+                    self.queue_nak(at.flow, NakCode::Length);
+                    return self.end_receive(at, None, &receive, done, host);
+                }
+                Err(NakCode::Rnr) => return self.not_ready(at.flow),
+                Err(code) => return self.reject(at, code, host),
+            },
+            _ => return self.broken(at, host),
+        };
+        let end = got.wrapping_add(u32::from(at.len));
+        if end > total || at.last != (end == total) {
+            return self.broken(at, host);
+        }
+        let to = MemAt {
+            mem: receive.at.mem,
+            offset: receive.at.offset.wrapping_add(u64::from(got)),
+        };
+        let done = ReceiveDone {
+            cookie: receive.cookie,
+            status: Status::Ok,
+            len: total,
+            imm,
+            write: false,
+        };
+        if at.last {
+            let mem = receive_mem(&receive);
+            let then = Then::Received {
+                flow: at.flow,
+                written: None,
+                mem,
+                done,
+                counts: true,
+            };
+            flow.message = Message::None;
+            self.place(at, to, then, host);
+        } else {
+            flow.message = Message::Send {
+                receive,
+                total,
+                got: end,
+                imm,
+            };
+            self.place(at, to, Then::Executed { flow: at.flow }, host);
+        }
+    }
+
+    fn execute_write<H: Host + ?Sized>(
+        &mut self,
+        at: Now<'_>,
+        total: u32,
+        (key, addr): (u64, u64),
+        first: bool,
+        imm: Option<u64>,
+        host: &H,
+    ) {
+        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+            return;
+        };
+        let got = match flow.message {
+            Message::Discard if !first => return self.skip(at, host),
+            Message::None if first => 0,
+            Message::Write { total: whole, got } if !first && whole == total => got,
+            _ => return self.broken(at, host),
+        };
+        let end = got.wrapping_add(u32::from(at.len));
+        if end > total || at.last != (end == total) {
+            return self.broken(at, host);
+        }
+        let target = flow.target;
+        // A write of nothing touches nothing, so it needs no right.
+        let to = if at.len == 0 {
+            None
+        } else {
+            match host.remote_access(target, key, addr, u32::from(at.len), RemoteAccess::Write) {
+                Ok(to) => Some(to),
+                Err(code) => return self.reject(at, code, host),
+            }
+        };
+        let written = to.map(|to| to.mem);
+        let to = to.unwrap_or(MemAt {
+            mem: MemRef(0),
+            offset: 0,
+        });
+        let Some(imm) = imm else {
+            flow.message = if at.last {
+                Message::None
+            } else {
+                Message::Write { total, got: end }
+            };
+            let then = match written {
+                Some(mem) => Then::Written { flow: at.flow, mem },
+                None => Then::Executed { flow: at.flow },
+            };
+            return self.place(at, to, then, host);
+        };
+        match host.take_receive(target) {
+            Ok(receive) => {
+                flow.message = Message::None;
+                let cookie = receive.cookie;
+                let done = ReceiveDone {
+                    cookie,
+                    status: Status::Ok,
+                    len: total,
+                    imm: Some(imm),
+                    write: true,
+                };
+                let mem = receive_mem(&receive);
+                let then = Then::Received {
+                    flow: at.flow,
+                    written,
+                    mem,
+                    done,
+                    counts: true,
+                };
+                self.place(at, to, then, host);
+            }
+            Err(code) => {
+                if let Some(mem) = written {
+                    host.release(mem);
+                }
+                match code {
+                    // The message stays as it is: the peer resumes with this very chunk.
+                    NakCode::Rnr => self.not_ready(at.flow),
+                    code => self.reject(at, code, host),
+                }
+            }
+        }
+    }
+
+    fn execute_read<H: Host + ?Sized>(
+        &mut self,
+        at: Now<'_>,
+        req_id: u32,
+        len: u32,
+        (key, addr): (u64, u64),
+        host: &H,
+    ) {
+        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+            return;
+        };
+        if flow.message != Message::None {
+            return self.broken(at, host);
+        }
+        let from = match host.remote_access(flow.target, key, addr, len, RemoteAccess::Read) {
+            Ok(from) => from,
+            Err(code) => return self.reject(at, code, host),
+        };
+        match self.streams.alloc(req_id, Answer::Read { from, len }) {
+            Some(stream) => self.take_turn(
+                at,
+                Then::Streamed {
+                    flow: at.flow,
+                    stream,
+                },
+                host,
+            ),
+            None => {
+                host.release(from.mem);
+                self.reject(at, NakCode::Resource, host);
+            }
+        }
+    }
+
+    fn execute_atomic<H: Host + ?Sized>(
+        &mut self,
+        at: Now<'_>,
+        req_id: u32,
+        (key, addr): (u64, u64),
+        plan: impl FnOnce(MemAt) -> Plan,
+        host: &H,
+    ) {
+        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+            return;
+        };
+        if flow.message != Message::None {
+            return self.broken(at, host);
+        }
+        if addr & 7 != 0 {
+            return self.reject(at, NakCode::Access, host);
+        }
+        let target = match host.remote_access(flow.target, key, addr, 8, RemoteAccess::Atomic) {
+            Ok(target) => target,
+            Err(code) => return self.reject(at, code, host),
+        };
+        match self.streams.alloc(req_id, Answer::Atomic { value: 0 }) {
+            Some(stream) => {
+                self.advance(at.flow);
+                self.queue_plan(
+                    plan(target),
+                    Then::Atomic {
+                        flow: at.flow,
+                        stream,
+                        mem: target.mem,
+                    },
+                );
+            }
+            None => {
+                host.release(target.mem);
+                self.reject(at, NakCode::Resource, host);
+            }
+        }
+    }
+
+    fn execute_open<H: Host + ?Sized>(
+        &mut self,
+        at: Now<'_>,
+        seq: Seq,
+        src: &EpAddr,
+        (dst_ep, dst_incarnation): (u32, u32),
+        host: &H,
+    ) {
+        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+            return;
+        };
+        if flow.state != RxState::Waiting {
+            // Chunk 0 of a later round of the numbers.
+            return self.broken(at, host);
+        }
+        flow.open_epoch = seq.epoch;
+        flow.epoch = seq.epoch;
+        match host.open_flow(src, dst_ep, dst_incarnation) {
+            Ok(target) => {
+                flow.state = RxState::Open;
+                flow.target = target;
+                flow.has_target = true;
+            }
+            Err(code) => {
+                flow.state = RxState::Refused;
+                self.queue_nak(at.flow, final_code(code));
+            }
+        }
+        self.skip(at, host);
+    }
+
+    fn execute_close<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
+        self.cut_message(at, host);
+        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+            return;
+        };
+        flow.state = RxState::Closing;
+        flow.nak = None;
+        flow.ready = false;
+        self.purge_requests(at.flow);
+        self.take_turn(at, Then::Closed { flow: at.flow }, host);
+    }
+
+    /// The chunk is executed and has no effect: the rest of a refused message, or a flow without a target.
+    fn skip<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
+        if at.last {
+            if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
+                flow.message = Message::None;
+            }
+        }
+        self.take_turn(at, Then::Executed { flow: at.flow }, host);
+    }
+
+    /// The operation is refused; the rest of its message has no effect, later ones have.
+    fn reject<H: Host + ?Sized>(&mut self, at: Now<'_>, code: NakCode, host: &H) {
+        self.queue_nak(at.flow, final_code(code));
+        if code == NakCode::Gone {
+            self.cut_message(at, host);
+        }
+        if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
+            if code == NakCode::Gone {
+                flow.state = RxState::Refused;
+            }
+            flow.message = Message::Discard;
+        }
+        self.skip(at, host);
+    }
+
+    /// The chunk contradicts the message it belongs to, or interrupts one.
+    #[cold]
+    fn broken<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
+        self.violation();
+        self.cut_message(at, host);
+        self.reject(at, NakCode::Unsupported, host);
+    }
+
+    /// A receive the flow has taken for a message that will not be complete comes back flushed.
+    fn cut_message<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
+        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+            return;
+        };
+        let Message::Send { receive, .. } = flow.message else {
+            return;
+        };
+        flow.message = Message::None;
+        let cookie = receive.cookie;
+        let done = ReceiveDone {
+            cookie,
+            status: Status::Flushed,
+            len: 0,
+            imm: None,
+            write: false,
+        };
+        let mem = receive_mem(&receive);
+        let then = Then::Received {
+            flow: at.flow,
+            written: None,
+            mem,
+            done,
+            counts: false,
+        };
+        self.follow(at.now, at.flow, then, host);
+    }
+
+    /// A receive ends with its message's first chunk, which is not placed.
+    fn end_receive<H: Host + ?Sized>(
+        &mut self,
+        at: Now<'_>,
+        written: Option<MemRef>,
+        receive: &Receive,
+        done: ReceiveDone,
+        host: &H,
+    ) {
+        if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
+            flow.message = if at.last { Message::None } else { Message::Discard };
+        }
+        let mem = receive_mem(receive);
+        self.take_turn(
+            at,
+            Then::Received {
+                flow: at.flow,
+                written,
+                mem,
+                done,
+                counts: true,
+            },
+            host,
+        );
+    }
+
+    /// No receive is posted: the chunk keeps its turn, everything behind it is discarded.
+    fn not_ready(&mut self, index: u32) {
+        self.queue_nak(index, NakCode::Rnr);
+        if let Some(flow) = at_mut(&mut self.rx_flows, index) {
+            flow.rnr = true;
+        }
+        self.not_ready.push(&mut self.rx_flows, index);
+        self.purge_requests(index);
+    }
+
+    /// A NAK for the chunk that has its turn.
+    fn queue_nak(&mut self, index: u32, code: NakCode) {
+        if let Some(flow) = at_mut(&mut self.rx_flows, index) {
+            flow.nak = Some(code);
+            flow.nak_csn = flow.next_csn;
+        }
+        self.respond.push(&mut self.rx_flows, index);
+    }
+
+    /// Places the payload, if there is some, and goes on with `then` afterwards.
+    #[inline]
+    fn place<H: Host + ?Sized>(&mut self, at: Now<'_>, to: MemAt, then: Then, host: &H) {
+        if at.len == 0 {
+            return self.take_turn(at, then, host);
+        }
+        self.advance(at.flow);
+        let from = at.arrived.token;
+        self.tokens.hold(from);
+        self.queue_plan(
+            Plan::Copy {
+                from,
+                at: at.arrived.payload_at,
+                len: at.len,
+                to,
+            },
+            then,
+        );
+    }
+
+    /// The chunk has had its turn; `then` follows what the flow has under way.
+    #[inline]
+    fn take_turn<H: Host + ?Sized>(&mut self, at: Now<'_>, then: Then, host: &H) {
+        self.advance(at.flow);
+        self.follow(at.now, at.flow, then, host);
+    }
+
+    #[inline]
+    fn advance(&mut self, index: u32) {
+        if let Some(flow) = at_mut(&mut self.rx_flows, index) {
+            flow.next_csn = flow.next_csn.wrapping_add(1);
+        }
+    }
+}
+
+/// Only the lack of a receive is answered by a replay.
+fn final_code(code: NakCode) -> NakCode {
+    match code {
+        NakCode::Rnr => NakCode::Resource,
+        code => code,
+    }
+}

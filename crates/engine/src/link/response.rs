@@ -1,0 +1,460 @@
+//! Responses of the peer: read data, results, progress and refusals for this side's operations.
+
+use usb4_wire::{Chunk, NakCode, Response, Seq, csn_before};
+
+use super::Link;
+use super::rx::{Turn, turn};
+use crate::list::{NONE, at, at_mut};
+use crate::op::Op;
+use crate::park::Arrived;
+use crate::plan::Then;
+use crate::tx_flow::TxState;
+use crate::{Host, Nanos, Operation, Plan, Status, WorkDone};
+
+impl Link {
+    /// A response chunk for an outgoing flow.
+    #[inline]
+    pub(super) fn on_response<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        seq: Seq,
+        response: &Response,
+        arrived: &Arrived,
+        host: &H,
+    ) {
+        let Some(flow) = at(&self.tx_flows, seq.flow) else {
+            return self.violation();
+        };
+        let ready = matches!(response, Response::Ready { .. });
+        if !flow.takes_responses() || !flow.knows_epoch(seq.epoch, ready) {
+            return self.stale();
+        }
+        match turn(seq.csn, flow.response_csn) {
+            Turn::Now if self.can_take(response) => {
+                self.take_response(now, seq, response, arrived, host);
+                self.drain_responses(now, seq.flow, host);
+            }
+            Turn::Now => {
+                self.park_response(seq, arrived);
+                self.stalled_responses.push(&mut self.tx_flows, seq.flow);
+            }
+            Turn::Early => self.park_response(seq, arrived),
+            Turn::Past => self.counters.rx_chunk_duplicate = self.counters.rx_chunk_duplicate.wrapping_add(1),
+            Turn::Never => self.violation(),
+        }
+    }
+
+    fn park_response(&mut self, seq: Seq, arrived: &Arrived) {
+        let Some(flow) = at_mut(&mut self.tx_flows, seq.flow) else {
+            return;
+        };
+        if self.park.insert(&mut flow.parked, seq, arrived) {
+            self.tokens.hold(arrived.token);
+            self.counters.rx_parked = self.counters.rx_parked.wrapping_add(1);
+        } else {
+            self.counters.rx_chunk_duplicate = self.counters.rx_chunk_duplicate.wrapping_add(1);
+        }
+    }
+
+    /// Whether there is room for the plan the response may need.
+    #[inline]
+    fn can_take(&self, response: &Response) -> bool {
+        match response {
+            Response::ReadData { .. } | Response::Atomic { .. } => self.plans.room() != 0,
+            _ => true,
+        }
+    }
+
+    /// Takes what is parked and has its turn now.
+    #[inline]
+    pub(super) fn drain_responses<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, host: &H) {
+        while let Some(flow) = at_mut(&mut self.tx_flows, index) {
+            let Some(seq) = self.park.first(&flow.parked) else {
+                return;
+            };
+            if !flow.takes_responses() {
+                return self.purge_responses(index);
+            }
+            match turn(seq.csn, flow.response_csn) {
+                Turn::Now if self.plans.room() == 0 => {
+                    return self.stalled_responses.push(&mut self.tx_flows, index);
+                }
+                Turn::Now => {
+                    let Some(arrived) = self.park.pop(&mut flow.parked) else {
+                        return;
+                    };
+                    if let Chunk::Response(seq, ref response) = arrived.chunk {
+                        self.take_response(now, seq, response, &arrived, host);
+                    }
+                    self.tokens.drop_ref(arrived.token);
+                }
+                Turn::Past => {
+                    let Some(arrived) = self.park.pop(&mut flow.parked) else {
+                        return;
+                    };
+                    self.tokens.drop_ref(arrived.token);
+                }
+                Turn::Early | Turn::Never => return,
+            }
+        }
+    }
+
+    /// Drops everything an outgoing flow has parked.
+    pub(super) fn purge_responses(&mut self, index: u32) {
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return;
+        };
+        while let Some(arrived) = self.park.pop(&mut flow.parked) {
+            self.tokens.drop_ref(arrived.token);
+        }
+    }
+
+    #[inline]
+    fn take_response<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        seq: Seq,
+        response: &Response,
+        arrived: &Arrived,
+        host: &H,
+    ) {
+        let Some(flow) = at_mut(&mut self.tx_flows, seq.flow) else {
+            return;
+        };
+        flow.response_csn = flow.response_csn.wrapping_add(1);
+        match *response {
+            Response::ExecAck { csn } => self.on_exec_ack(seq.flow, csn, host),
+            Response::ReadData {
+                req_id,
+                offset,
+                len,
+                last,
+            } => {
+                self.on_read_data(now, seq.flow, req_id, (offset, len, last), arrived, host);
+            }
+            Response::Atomic { req_id, value } => self.on_result(now, seq.flow, req_id, value, host),
+            Response::Nak { csn, code } => self.on_nak(seq.flow, csn, code, host),
+            Response::Ready { csn } => {
+                let valid = flow.paused && csn == flow.next_csn && seq.epoch == flow.epoch;
+                match flow.state {
+                    TxState::Open if valid => {
+                        flow.paused = false;
+                        self.active.push(&mut self.tx_flows, seq.flow);
+                    }
+                    TxState::Open => self.violation(),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn on_exec_ack<H: Host + ?Sized>(&mut self, index: u32, csn: u32, host: &H) {
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return;
+        };
+        if csn_before(csn, flow.acked_csn) || csn_before(flow.next_csn, csn) {
+            return self.violation();
+        }
+        if csn != flow.acked_csn {
+            flow.accepted = true;
+            flow.acked_csn = csn;
+        }
+        if flow.state == TxState::Closing && flow.closed && csn == flow.next_csn {
+            self.end_flow(index);
+        } else {
+            self.complete(index, host);
+        }
+    }
+
+    fn on_read_data<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        index: u32,
+        req_id: u32,
+        (offset, len, last): (u32, u16, bool),
+        arrived: &Arrived,
+        host: &H,
+    ) {
+        let Some(op) = self.open_read(index, req_id) else {
+            return;
+        };
+        let end = offset.wrapping_add(u32::from(len));
+        let is_read = matches!(op.work.op, Operation::Read { .. });
+        if !is_read || offset != op.received || end > op.total || last != (end == op.total) {
+            return self.violation();
+        }
+        op.received = end;
+        let to = op.local_at(offset);
+        if last {
+            op.answered = true;
+            self.return_read(index);
+        }
+        match to {
+            Some(to) if len != 0 => {
+                let from = arrived.token;
+                self.tokens.hold(from);
+                let plan = Plan::Copy {
+                    from,
+                    at: arrived.payload_at,
+                    len,
+                    to,
+                };
+                self.queue_plan(plan, Then::Landed { op: req_id });
+            }
+            _ => self.landed(now, req_id, host),
+        }
+    }
+
+    fn on_result<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, req_id: u32, value: u64, host: &H) {
+        let Some(op) = self.open_read(index, req_id) else {
+            return;
+        };
+        if matches!(op.work.op, Operation::Read { .. }) {
+            return self.violation();
+        }
+        op.value = value;
+        op.answered = true;
+        let to = op.local_at(0);
+        self.return_read(index);
+        match to {
+            Some(to) => self.queue_plan(Plan::Store { to, value }, Then::Landed { op: req_id }),
+            None => self.landed(now, req_id, host),
+        }
+    }
+
+    /// The read or atomic a response names, if it is one that waits for responses. Those of a closed flow have
+    /// completed and are none.
+    fn open_read(&mut self, index: u32, req_id: u32) -> Option<&mut Op> {
+        let open = self
+            .ops
+            .get(req_id)
+            .is_some_and(|op| op.flow == index && op.holds_read() && !op.done);
+        if !open {
+            if at(&self.tx_flows, index).is_some_and(|flow| flow.state == TxState::Open) {
+                self.violation();
+            }
+            return None;
+        }
+        self.ops.get_mut(req_id)
+    }
+
+    /// One of the peer's read slots is free again.
+    fn return_read(&mut self, index: u32) {
+        if let Some(flow) = at_mut(&mut self.tx_flows, index) {
+            flow.reads = flow.reads.wrapping_sub(1);
+            self.reads = self.reads.wrapping_sub(1);
+        }
+    }
+
+    /// Response bytes of an operation are in local memory, or there were none.
+    pub(super) fn landed<H: Host + ?Sized>(&mut self, _now: Nanos, index: u32, host: &H) {
+        let Some(op) = self.ops.get_mut(index) else { return };
+        if op.answered && op.plans == 0 {
+            op.done = true;
+        }
+        if op.plans == 0 {
+            let flow = op.flow;
+            self.complete(flow, host);
+        }
+    }
+
+    fn on_nak<H: Host + ?Sized>(&mut self, index: u32, csn: u32, code: NakCode, host: &H) {
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return;
+        };
+        if code == NakCode::Rnr {
+            self.counters.rnr_received = self.counters.rnr_received.wrapping_add(1);
+        } else {
+            self.counters.nak_received = self.counters.nak_received.wrapping_add(1);
+        }
+        if !flow.is_outstanding(csn) {
+            return self.violation();
+        }
+        let opening = csn == 0 && !flow.accepted;
+        match flow.state {
+            _ if code == NakCode::Rnr && !opening => self.pause(index, csn),
+            TxState::Open if code == NakCode::Gone || opening => {
+                flow.state = TxState::Refused;
+                self.flush(index, Status::Refused(code), host);
+            }
+            TxState::Open => self.refuse(index, csn, code, host),
+            _ => {}
+        }
+    }
+
+    /// The peer has refused the operation chunk `csn` belongs to, and only that.
+    fn refuse<H: Host + ?Sized>(&mut self, index: u32, csn: u32, code: NakCode, host: &H) {
+        let Some(op_index) = self.op_of(index, csn) else {
+            return self.violation();
+        };
+        let Some(op) = self.ops.get_mut(op_index) else {
+            return;
+        };
+        op.refuse(code);
+        if op.is_read() {
+            // It has no other answer.
+            let held = op.holds_read();
+            op.answered = true;
+            op.done = true;
+            if held {
+                self.return_read(index);
+            }
+        }
+        self.complete(index, host);
+    }
+
+    /// The operation a staged chunk belongs to.
+    fn op_of(&self, index: u32, csn: u32) -> Option<u32> {
+        let flow = at(&self.tx_flows, index)?;
+        let mut op_index = flow.ops.front()?;
+        while let Some(op) = self.ops.get(op_index) {
+            if !op.started || csn_before(csn, op.first_csn) {
+                return None;
+            }
+            if !op.finished || !csn_before(op.last_csn, csn) {
+                return Some(op_index);
+            }
+            op_index = op.link;
+        }
+        None
+    }
+
+    /// The peer has no receive for chunk `csn` and discards what follows. Takes back everything from there on
+    /// and waits for READY.
+    fn pause(&mut self, index: u32, csn: u32) {
+        let cursor = self.op_of(index, csn);
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return;
+        };
+        if flow.state == TxState::Open {
+            let Some(cursor) = cursor else {
+                return self.violation();
+            };
+            let Some(op) = self.ops.get_mut(cursor) else {
+                return;
+            };
+            let resumes_at_last = op.finished
+                && csn == op.last_csn
+                && matches!(op.work.op, Operation::Write { imm: Some(_), .. });
+            let mut next = if csn == op.first_csn {
+                cursor
+            } else if resumes_at_last {
+                op.sent = op.last_offset;
+                op.finished = false;
+                op.link
+            } else {
+                return self.violation();
+            };
+            while let Some(op) = self.ops.get_mut(next) {
+                if op.holds_read() {
+                    flow.reads = flow.reads.wrapping_sub(1);
+                    self.reads = self.reads.wrapping_sub(1);
+                }
+                op.rewind();
+                next = op.link;
+            }
+            flow.cursor = cursor;
+        }
+        flow.next_csn = csn;
+        flow.epoch = flow.epoch.wrapping_add(1);
+        flow.replays = flow.replays.saturating_add(1);
+        flow.paused = true;
+        flow.closed = false;
+        if flow.state == TxState::Closing {
+            self.active.push(&mut self.tx_flows, index);
+        }
+    }
+
+    /// Completes what is complete at the head of a flow's operations: they complete in order.
+    #[inline]
+    pub(super) fn complete<H: Host + ?Sized>(&mut self, index: u32, host: &H) {
+        let Self {
+            tx_flows,
+            ops,
+            slots,
+            counters,
+            ..
+        } = self;
+        let Some(flow) = at_mut(tx_flows, index) else {
+            return;
+        };
+        while let Some(op_index) = flow.ops.front() {
+            let Some(op) = ops.get(op_index) else { return };
+            let executed = op.finished && csn_before(op.last_csn, flow.acked_csn);
+            if !(op.done || (executed && !op.is_read())) || op.plans != 0 {
+                return;
+            }
+            if !slots.is_gathered(op.gather) {
+                return self.blocked.push(tx_flows, index);
+            }
+            if flow.cursor == op_index {
+                flow.cursor = op.link;
+            }
+            if let Some(mem) = op.mem() {
+                host.release(mem);
+            }
+            let count = match op.status {
+                Status::Ok => &mut counters.completed,
+                _ => &mut counters.failed,
+            };
+            *count = count.wrapping_add(1);
+            host.complete_work(WorkDone {
+                cookie: op.work.cookie,
+                status: op.status,
+                len: op.total,
+                value: op.value,
+            });
+            flow.ops.pop(&mut ops.slab);
+            ops.free(op_index);
+        }
+        self.after_last_op(index);
+    }
+
+    /// All operations of a flow have completed.
+    fn after_last_op(&mut self, index: u32) {
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return;
+        };
+        if flow.state != TxState::Closing {
+            return;
+        }
+        if flow.opened {
+            self.active.push(&mut self.tx_flows, index);
+        } else {
+            // The peer has never heard of it.
+            flow.state = TxState::Free;
+            self.free_flows.push(&mut self.tx_flows, index);
+        }
+    }
+
+    /// Ends all operations of a flow with `status`, as soon as their memory is not in use.
+    pub(super) fn flush<H: Host + ?Sized>(&mut self, index: u32, status: Status, host: &H) {
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return;
+        };
+        let mut next = flow.ops.front().unwrap_or(NONE);
+        while let Some(op) = self.ops.get_mut(next) {
+            if op.status == Status::Ok {
+                op.status = status;
+            }
+            op.done = true;
+            next = op.link;
+        }
+        flow.cursor = NONE;
+        self.complete(index, host);
+    }
+
+    /// Goes on with flows whose completions waited for a gather.
+    #[inline]
+    pub(super) fn resume_blocked<H: Host + ?Sized>(&mut self, host: &H) {
+        let last = self.blocked.back();
+        while let Some(index) = self.blocked.pop(&mut self.tx_flows) {
+            self.complete(index, host);
+            if Some(index) == last {
+                break;
+            }
+        }
+        self.end_streams(host);
+    }
+}

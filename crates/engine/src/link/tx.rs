@@ -1,0 +1,497 @@
+//! Frames out, first half: which chunks go into the next frame.
+
+use usb4_wire::{Chunk, Request, Response, SendFirst, Seq};
+
+use super::Link;
+use crate::frame::{Composer, Step};
+use crate::list::{NONE, at_mut};
+use crate::rail::Class;
+use crate::rx_flow::RxState;
+use crate::stream::Answer;
+use crate::{Host, MemAt, Nanos, Operation, Source, Staged, Status, TxSlot};
+
+/// EXEC_ACKs that ride along in a frame with requests.
+const REPORTS_ABOARD: u32 = 4;
+
+impl Link {
+    /// Composes the next frame, if there is something to send and the rails can take it soon. True: gather it
+    /// and call [`Link::staged`].
+    pub fn stage<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
+        if self.failed {
+            return false;
+        }
+        self.wake_readers();
+        // On a link's only rail, a frame with chunks is as good as a probe.
+        if self.rails_up > 1 && self.stage_probe(host, out) {
+            return true;
+        }
+        self.stage_chunks(now, host, out) || self.stage_probe(host, out)
+    }
+
+    #[inline]
+    fn stage_chunks<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
+        let requests = !self.active.is_empty() && self.can_stage_requests();
+        let report = self.is_report_due(now);
+        let answers = report || !self.respond.is_empty() || self.join_offer.is_some();
+        let responses = answers && self.can_stage_responses();
+        if !requests && !responses {
+            return false;
+        }
+        let Some(slot) = self.slots.peek_free() else {
+            return false;
+        };
+        let payload_crc = self.config.payload_crc;
+        let mut frame = Composer::new(out, self.config.frame_size, payload_crc, self.slots.next_gather());
+        if let Some(nonce) = self.join_offer.take() {
+            frame.response(&Chunk::Join { nonce });
+        }
+        // Refusals come before the progress that covers them.
+        let mut full = self.add_responses(&mut frame) == Step::Full;
+        if report {
+            full |= self.add_reports(&mut frame, u32::MAX) == Step::Full;
+        }
+        if requests && !full && !frame.nak {
+            full = self.add_requests(&mut frame) == Step::Full;
+        }
+        if !report && !full && !frame.is_empty() {
+            self.add_reports(&mut frame, REPORTS_ABOARD);
+        }
+        if frame.is_empty() {
+            return false;
+        }
+        let response = !frame.requests;
+        let (flow, epoch) = if frame.responses {
+            (NONE, 0)
+        } else {
+            (frame.flow, frame.epoch)
+        };
+        let urgent = self.active.is_empty() && (frame.ends_bulk || self.ops.is_low());
+        let ack_now = urgent || !self.slots.has_for_requests();
+        let head_len = frame.finish(payload_crc);
+        let crc = host.crc32c(0, out.head());
+        let len = out.len;
+        out.slot = TxSlot(u16::try_from(slot).unwrap_or(u16::MAX));
+        self.slots.stage(|slot| {
+            slot.response = response;
+            slot.ack_now = ack_now;
+            slot.flow = flow;
+            slot.epoch = epoch;
+            slot.crc = crc;
+            slot.head_len = head_len;
+            slot.len = len;
+        });
+        self.resume_stalled(now, host);
+        true
+    }
+
+    /// The frame in `slot` has been gathered and may be posted.
+    pub fn staged<H: Host + ?Sized>(&mut self, _now: Nanos, slot: TxSlot, host: &H) {
+        if !self.slots.gathered(slot) {
+            return;
+        }
+        if self.failed {
+            return self.finish_failing(host);
+        }
+        self.resume_blocked(host);
+    }
+
+    /// Requests wait until a rail has room for them, so that what is posted meanwhile can share a frame.
+    #[inline]
+    fn can_stage_requests(&self) -> bool {
+        let waiting = self
+            .slots
+            .waiting_requests()
+            .wrapping_add(self.slots.waiting_responses());
+        waiting < u32::from(self.config.max_ready)
+            && self.slots.has_for_requests()
+            && self.slots.front_resend().is_none()
+            && self
+                .rails
+                .iter()
+                .any(|rail| rail.attached() && rail.can_send(Class::Request))
+    }
+
+    #[inline]
+    fn can_stage_responses(&self) -> bool {
+        self.slots.waiting_responses() < u32::from(self.config.max_ready)
+            && self.slots.has_for_responses()
+            && self
+                .rails
+                .iter()
+                .any(|rail| rail.attached() && rail.can_send(Class::Response))
+    }
+
+    /// Whether the peer must be told of progress now: an acknowledgement that is due carries it, too.
+    #[inline]
+    fn is_report_due(&self, now: Nanos) -> bool {
+        !self.report.is_empty()
+            && (self.report_due
+                || self.report_at.is_some_and(|at| at <= now)
+                || self.rails.iter().any(|rail| rail.attached() && rail.ack_due(now)))
+    }
+
+    /// Flows whose next operation is a read come back while the peer has read slots.
+    #[inline]
+    fn wake_readers(&mut self) {
+        let mut slots = self.config.peer_max_reads.saturating_sub(self.reads);
+        while slots != 0 {
+            let Some(index) = self.read_wait.pop(&mut self.tx_flows) else {
+                return;
+            };
+            self.active.push(&mut self.tx_flows, index);
+            slots = slots.wrapping_sub(1);
+        }
+    }
+
+    /// Adds request chunks, one per flow in turn.
+    #[inline]
+    fn add_requests(&mut self, frame: &mut Composer<'_>) -> Step {
+        while let Some(index) = self.active.pop(&mut self.tx_flows) {
+            match self.add_request(index, frame) {
+                Step::Added => {
+                    let more = at_mut(&mut self.tx_flows, index).is_some_and(|flow| flow.wants_to_send());
+                    if more {
+                        self.active.push(&mut self.tx_flows, index);
+                    }
+                }
+                Step::Full => {
+                    self.active.push_front(&mut self.tx_flows, index);
+                    return Step::Full;
+                }
+                Step::Nothing => {}
+            }
+        }
+        Step::Nothing
+    }
+
+    /// Adds the next request chunk of a flow.
+    #[inline]
+    fn add_request(&mut self, index: u32, frame: &mut Composer<'_>) -> Step {
+        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+            return Step::Nothing;
+        };
+        if !flow.wants_to_send() {
+            return Step::Nothing;
+        }
+        let seq = Seq {
+            flow: index,
+            epoch: flow.epoch,
+            csn: flow.next_csn,
+        };
+        if !flow.opened {
+            let open = Request::FlowOpen {
+                src_ep: flow.src_ep,
+                src_incarnation: flow.src_incarnation,
+                dst_ep: flow.dst_ep,
+                dst_incarnation: flow.dst_incarnation,
+            };
+            let chunk = Chunk::Request(seq, open);
+            if frame.room_for(32).is_none() {
+                return Step::Full;
+            }
+            flow.opened = true;
+            flow.next_csn = 1;
+            return frame.request(&chunk, index, seq.epoch);
+        }
+        let Some(op) = self.ops.get_mut(flow.cursor) else {
+            // The flow closes.
+            if frame.room_for(16).is_none() {
+                return Step::Full;
+            }
+            flow.closed = true;
+            flow.next_csn = flow.next_csn.wrapping_add(1);
+            return frame.request(&Chunk::Request(seq, Request::FlowClose), index, seq.epoch);
+        };
+        let first = !op.started;
+        let rest = op.total.wrapping_sub(op.sent);
+        let request = match op.work.op {
+            Operation::Send { .. } | Operation::Write { .. } if !first && op.status != Status::Ok => {
+                // The peer waits for the end of a message it has refused: a byte ends it.
+                let Some(_) = frame.share(40, 1) else {
+                    return Step::Full;
+                };
+                frame.piece(0, Source::Bytes([0; 24]), 1);
+                match op.work.op {
+                    Operation::Send { .. } => Request::Send {
+                        offset: op.sent,
+                        len: 1,
+                        first: None,
+                        last: true,
+                    },
+                    _ => Request::Write {
+                        total: op.total,
+                        len: 1,
+                        remote_addr: 0,
+                        remote_key: 0,
+                        first: false,
+                        last: true,
+                        imm: None,
+                    },
+                }
+            }
+            Operation::Send {
+                imm,
+                ref prefix,
+                prefix_len,
+            } => {
+                let header = match (first, imm) {
+                    (false, _) => 16,
+                    (true, None) => 24,
+                    (true, Some(_)) => 32,
+                };
+                let Some(len) = frame.share(header, rest) else {
+                    return Step::Full;
+                };
+                let (from_prefix, sent) = if first {
+                    // It fits: no first piece is shorter than the longest prefix, unless the message is.
+                    frame.piece(0, Source::Bytes(*prefix), u16::from(prefix_len));
+                    (u16::from(prefix_len), 0)
+                } else {
+                    (0, op.sent.wrapping_sub(u32::from(prefix_len)))
+                };
+                if let Some(at) = op.local_at(sent) {
+                    frame.piece(from_prefix, Source::Mem(at), len.wrapping_sub(from_prefix));
+                    op.gather = frame.gather;
+                }
+                let first = first.then_some(SendFirst { total: op.total, imm });
+                Request::Send {
+                    offset: op.sent,
+                    len,
+                    first,
+                    last: u32::from(len) == rest,
+                }
+            }
+            Operation::Write {
+                remote_addr,
+                remote_key,
+                imm,
+            } => {
+                // The immediate travels with the last chunk, so a piece that would be the last one without it
+                // may have to leave that to a chunk of its own.
+                let Some(plain) = frame.share(32, rest) else {
+                    return Step::Full;
+                };
+                let with_imm = imm.and_then(|_| frame.share(40, rest));
+                let (len, last) = match (u32::from(plain) == rest, imm, with_imm) {
+                    (true, Some(_), Some(len)) => (len, u32::from(len) == rest),
+                    (true, Some(_), None) => return Step::Full,
+                    (last, _, _) => (plain, last),
+                };
+                if let Some(at) = op.local_at(op.sent) {
+                    frame.piece(0, Source::Mem(at), len);
+                    op.gather = frame.gather;
+                }
+                Request::Write {
+                    total: op.total,
+                    len,
+                    remote_addr: remote_addr.wrapping_add(u64::from(op.sent)),
+                    remote_key,
+                    first,
+                    last,
+                    imm: if last { imm } else { None },
+                }
+            }
+            Operation::Read {
+                remote_addr,
+                remote_key,
+            } => {
+                let req_id = flow.cursor;
+                Request::Read {
+                    req_id,
+                    len: op.total,
+                    remote_addr,
+                    remote_key,
+                }
+            }
+            Operation::FetchAdd {
+                remote_addr,
+                remote_key,
+                add,
+            } => Request::FetchAdd {
+                req_id: flow.cursor,
+                remote_addr,
+                remote_key,
+                add,
+            },
+            Operation::CompareSwap {
+                remote_addr,
+                remote_key,
+                compare,
+                swap,
+            } => Request::CompareSwap {
+                req_id: flow.cursor,
+                remote_addr,
+                remote_key,
+                compare,
+                swap,
+            },
+        };
+        let (len, last) = match request {
+            Request::Send { len, last, .. } | Request::Write { len, last, .. } => (len, last),
+            _ => {
+                if self.reads >= self.config.peer_max_reads {
+                    self.read_wait.push(&mut self.tx_flows, index);
+                    return Step::Nothing;
+                }
+                if frame.room_for(48).is_none() {
+                    return Step::Full;
+                }
+                self.reads = self.reads.wrapping_add(1);
+                flow.reads = flow.reads.wrapping_add(1);
+                (0, true)
+            }
+        };
+        if first {
+            op.started = true;
+            op.first_csn = seq.csn;
+        }
+        op.last_offset = op.sent;
+        op.sent = op.sent.wrapping_add(u32::from(len));
+        flow.next_csn = seq.csn.wrapping_add(1);
+        if last {
+            op.finished = true;
+            op.last_csn = seq.csn;
+            flow.cursor = op.link;
+            frame.ends_bulk |= !first;
+        }
+        frame.request(&Chunk::Request(seq, request), index, seq.epoch)
+    }
+
+    /// Adds refusals, READYs and answers, one per flow in turn.
+    #[inline]
+    fn add_responses(&mut self, frame: &mut Composer<'_>) -> Step {
+        while let Some(index) = self.respond.pop(&mut self.rx_flows) {
+            match self.add_response(index, frame) {
+                Step::Added => {
+                    let more = at_mut(&mut self.rx_flows, index).is_some_and(|flow| flow.wants_to_respond());
+                    if more {
+                        self.respond.push(&mut self.rx_flows, index);
+                    }
+                }
+                Step::Full => {
+                    self.respond.push_front(&mut self.rx_flows, index);
+                    return Step::Full;
+                }
+                Step::Nothing => {}
+            }
+        }
+        Step::Nothing
+    }
+
+    fn add_response(&mut self, index: u32, frame: &mut Composer<'_>) -> Step {
+        let Some(flow) = at_mut(&mut self.rx_flows, index) else {
+            return Step::Nothing;
+        };
+        if !flow.wants_to_respond() {
+            return Step::Nothing;
+        }
+        // Longer than every response header.
+        if frame.room_for(24).is_none() {
+            return Step::Full;
+        }
+        let mut seq = Seq {
+            flow: index,
+            epoch: flow.open_epoch,
+            csn: flow.response_csn,
+        };
+        let response = if let Some(code) = flow.nak.take() {
+            let csn = flow.nak_csn;
+            frame.nak = true;
+            if !flow.parked.is_empty() {
+                self.stalled_requests.push(&mut self.rx_flows, index);
+            }
+            self.count_nak(code);
+            Response::Nak { csn, code }
+        } else if core::mem::take(&mut flow.ready) {
+            seq.epoch = flow.epoch;
+            Response::Ready { csn: flow.next_csn }
+        } else {
+            let Some(stream_index) = flow.streams.front() else {
+                return Step::Nothing;
+            };
+            let Some(stream) = self.streams.get_mut(stream_index) else {
+                return Step::Nothing;
+            };
+            let req_id = stream.req_id;
+            match stream.answer {
+                Answer::Atomic { value } => {
+                    flow.streams.pop(&mut self.streams.slab);
+                    self.streams.free(stream_index);
+                    Response::Atomic { req_id, value }
+                }
+                Answer::Read { from, len: total } => {
+                    let offset = stream.sent;
+                    let rest = total.wrapping_sub(offset);
+                    let Some(len) = frame.share(24, rest) else {
+                        return Step::Full;
+                    };
+                    let last = u32::from(len) == rest;
+                    let at = MemAt {
+                        mem: from.mem,
+                        offset: from.offset.wrapping_add(u64::from(offset)),
+                    };
+                    frame.piece(0, Source::Mem(at), len);
+                    stream.gather = frame.gather;
+                    stream.sent = offset.wrapping_add(u32::from(len));
+                    if last {
+                        frame.ends_bulk |= offset != 0;
+                        flow.streams.pop(&mut self.streams.slab);
+                        self.streams.ending.push(&mut self.streams.slab, stream_index);
+                    }
+                    Response::ReadData {
+                        req_id,
+                        offset,
+                        len,
+                        last,
+                    }
+                }
+            }
+        };
+        if let Some(flow) = at_mut(&mut self.rx_flows, index) {
+            flow.response_csn = flow.response_csn.wrapping_add(1);
+        }
+        frame.response(&Chunk::Response(seq, response))
+    }
+
+    /// Adds up to `limit` EXEC_ACKs.
+    #[inline]
+    fn add_reports(&mut self, frame: &mut Composer<'_>, limit: u32) -> Step {
+        let mut added = 0u32;
+        let step = loop {
+            if added == limit {
+                break Step::Added;
+            }
+            let Some(index) = self.report.front() else {
+                break Step::Nothing;
+            };
+            let Some(flow) = at_mut(&mut self.rx_flows, index) else {
+                break Step::Nothing;
+            };
+            // A refusal that is still to be sent comes first.
+            if frame.room_for(16).is_none() || flow.nak.is_some() {
+                break Step::Full;
+            }
+            if !matches!(flow.state, RxState::Free | RxState::Waiting) {
+                let seq = Seq {
+                    flow: index,
+                    epoch: flow.open_epoch,
+                    csn: flow.response_csn,
+                };
+                frame.response(&Chunk::Response(seq, Response::ExecAck { csn: flow.executed }));
+                flow.response_csn = flow.response_csn.wrapping_add(1);
+                added = added.wrapping_add(1);
+            }
+            if flow.state == RxState::Closed {
+                // The peer may open the flow again as soon as it has read this.
+                flow.reset(RxState::Free);
+            }
+            self.report.pop(&mut self.rx_flows);
+        };
+        if self.report.is_empty() {
+            self.unreported = 0;
+            self.report_due = false;
+            self.report_at = None;
+        }
+        step
+    }
+}

@@ -1,0 +1,171 @@
+//! Chunks that arrived before their turn: kept in place, in their received frame.
+
+use usb4_wire::{Chunk, Seq, csn_before};
+
+use crate::list::{Linked, List, NONE, OUT, at, at_mut};
+use crate::{RxToken, Slab};
+
+/// A parked chunk.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    link: u32,
+    seq: Seq,
+    arrived: Arrived,
+}
+
+impl Default for Parked {
+    fn default() -> Self {
+        let arrived = Arrived {
+            payload_at: 0,
+            token: RxToken(0),
+            chunk: Chunk::Ping,
+        };
+        Self {
+            link: OUT,
+            seq: Seq::default(),
+            arrived,
+        }
+    }
+}
+
+impl Linked<0> for Parked {
+    #[inline]
+    fn link(&mut self) -> &mut u32 {
+        &mut self.link
+    }
+}
+
+/// A chunk with its place in a received frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrived {
+    /// Byte offset of its payload.
+    pub(crate) payload_at: u16,
+    pub(crate) token: RxToken,
+    pub(crate) chunk: Chunk,
+}
+
+/// The parked chunks of one flow and sequence space, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    head: u32,
+    tail: u32,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            head: NONE,
+            tail: NONE,
+        }
+    }
+}
+
+impl Queue {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+}
+
+/// All parked chunks of a link.
+#[derive(Debug)]
+pub(crate) struct Park {
+    slab: Slab<Parked>,
+    free: List<0>,
+    room: u32,
+}
+
+impl Park {
+    pub(crate) fn new(mut slab: Slab<Parked>) -> Self {
+        let mut free = List::default();
+        for parked in slab.iter_mut() {
+            *parked = Parked::default();
+        }
+        for index in (0..NONE).take(slab.len()).rev() {
+            free.push_front(&mut slab, index);
+        }
+        let room = u32::try_from(slab.len()).unwrap_or(NONE);
+        Self { slab, free, room }
+    }
+
+    pub(crate) fn into_slab(self) -> Slab<Parked> {
+        self.slab
+    }
+
+    /// Chunks that can be parked.
+    #[inline]
+    pub(crate) fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// Chunks parked.
+    pub(crate) fn used(&self) -> usize {
+        self.slab.len().wrapping_sub(self.room as usize)
+    }
+
+    /// Which chunk is parked first.
+    #[inline]
+    pub(crate) fn first(&self, queue: &Queue) -> Option<Seq> {
+        at(&self.slab, queue.head).map(|parked| parked.seq)
+    }
+
+    /// Parks a chunk. False if it is parked already or there is no room; true means that one more refers to its
+    /// frame.
+    ///
+    /// On one rail, chunks that wait for a lost one arrive in order, so the place is the tail. Over several rails
+    /// the walk is short; a hostile peer can make it `max_parked` long.
+    pub(crate) fn insert(&mut self, queue: &mut Queue, seq: Seq, arrived: &Arrived) -> bool {
+        let mut before = NONE;
+        let mut after = NONE;
+        match at(&self.slab, queue.tail) {
+            Some(tail) if !csn_before(tail.seq.csn, seq.csn) => {
+                after = queue.head;
+                while let Some(parked) = at(&self.slab, after) {
+                    // A chunk of another life of the flow may have the same number.
+                    if parked.seq.csn == seq.csn {
+                        if parked.seq.epoch == seq.epoch {
+                            return false;
+                        }
+                    } else if !csn_before(parked.seq.csn, seq.csn) {
+                        break;
+                    }
+                    before = after;
+                    after = parked.link;
+                }
+            }
+            Some(_) => before = queue.tail,
+            None => {}
+        }
+        let Some(index) = self.free.pop(&mut self.slab) else {
+            return false;
+        };
+        self.room = self.room.wrapping_sub(1);
+        if let Some(parked) = at_mut(&mut self.slab, index) {
+            parked.link = after;
+            parked.seq = seq;
+            parked.arrived = *arrived;
+        }
+        match at_mut(&mut self.slab, before) {
+            Some(parked) => parked.link = index,
+            None => queue.head = index,
+        }
+        if after == NONE {
+            queue.tail = index;
+        }
+        true
+    }
+
+    /// Takes the first chunk; the reference on its frame goes to the caller.
+    pub(crate) fn pop(&mut self, queue: &mut Queue) -> Option<Arrived> {
+        let index = queue.head;
+        let parked = at_mut(&mut self.slab, index)?;
+        queue.head = core::mem::replace(&mut parked.link, OUT);
+        if queue.head == NONE {
+            queue.tail = NONE;
+        }
+        let arrived = parked.arrived;
+        self.room = self.room.wrapping_add(1);
+        self.free.push_front(&mut self.slab, index);
+        Some(arrived)
+    }
+}

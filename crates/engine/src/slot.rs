@@ -1,0 +1,464 @@
+//! TX slots: a frame from staging until it is acknowledged *and* its descriptor has completed.
+//!
+//! ```text
+//! free -> staging -> ready -> posted -> acked and completed -> free
+//!                       ^        |
+//!                       |        v
+//!                     resend <- lost and completed
+//! ```
+
+use crate::list::{Linked, List, NONE, OUT, at, at_mut};
+use crate::rail::Outcome;
+use crate::{Slab, TxSlot};
+
+/// Where a slot is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// Being gathered by the home, or gathered behind one that still is.
+    Staging,
+    /// Waits for a rail; never posted before.
+    Ready,
+    /// Its descriptor is with a rail, or the peer's verdict is awaited.
+    Posted,
+    /// Lost; waits for a rail.
+    Resend,
+}
+
+/// A TX slot.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    link: u32,
+    state: State,
+    /// The peer holds the frame (pure acknowledgements and probes: nobody asks).
+    acked: bool,
+    lost: bool,
+    /// The descriptor of the latest post has been consumed.
+    completed: bool,
+    /// The home has gathered it.
+    gathered: bool,
+    /// Part of the set whose end a closed flow waits for.
+    marked: bool,
+    /// It carries responses only.
+    pub(crate) response: bool,
+    /// It is a probe, for the rail in `rail`.
+    probe: bool,
+    /// It wants an acknowledgement without delay.
+    pub(crate) ack_now: bool,
+    /// The rail of the latest post.
+    pub(crate) rail: u8,
+    /// If all chunks are requests of one flow: their epoch.
+    pub(crate) epoch: u8,
+    /// If all chunks are requests of one flow: that flow. Else [`NONE`].
+    pub(crate) flow: u32,
+    /// CRC of the chunk headers.
+    pub(crate) crc: u32,
+    /// Frame header and chunk headers.
+    pub(crate) head_len: u16,
+    /// The whole frame.
+    pub(crate) len: u16,
+    /// Number of its staging.
+    gather: u64,
+}
+
+impl Linked<0> for Slot {
+    #[inline]
+    fn link(&mut self) -> &mut u32 {
+        &mut self.link
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            link: OUT,
+            state: State::Free,
+            acked: false,
+            lost: false,
+            completed: false,
+            gathered: false,
+            marked: false,
+            response: false,
+            probe: false,
+            ack_now: false,
+            rail: 0,
+            epoch: 0,
+            flow: NONE,
+            crc: 0,
+            head_len: 0,
+            len: 0,
+            gather: 0,
+        }
+    }
+}
+
+/// All TX slots of a link.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    slab: Slab<Slot>,
+    free: List<0>,
+    free_count: u32,
+    staging: List<0>,
+    requests: List<0>,
+    responses: List<0>,
+    probes: List<0>,
+    resend: List<0>,
+    /// Staged or ready: frames with requests.
+    waiting_requests: u32,
+    /// Staged or ready: frames with responses only.
+    waiting_responses: u32,
+    /// Number of the latest staging; stagings are numbered from 1.
+    staged: u64,
+    /// Every staging up to here has been gathered.
+    gathered: u64,
+    marked: u32,
+    /// Slots kept for pure acknowledgements and probes.
+    control_reserve: u32,
+    /// Slots kept for those and for responses.
+    response_reserve: u32,
+}
+
+impl Slots {
+    pub(crate) fn new(mut slab: Slab<Slot>, count: u16) -> Self {
+        for slot in slab.iter_mut() {
+            *slot = Slot::default();
+        }
+        let mut free = List::default();
+        let count = u32::from(count).min(u32::try_from(slab.len()).unwrap_or(NONE));
+        for index in (0..count).rev() {
+            free.push_front(&mut slab, index);
+        }
+        // An eighth for each, and not more than one rail can use.
+        let reserve = (count >> 3).clamp(1, 32);
+        Self {
+            slab,
+            free,
+            free_count: count,
+            staging: List::default(),
+            requests: List::default(),
+            responses: List::default(),
+            probes: List::default(),
+            resend: List::default(),
+            waiting_requests: 0,
+            waiting_responses: 0,
+            staged: 0,
+            gathered: 0,
+            marked: 0,
+            control_reserve: reserve,
+            response_reserve: reserve.wrapping_mul(2),
+        }
+    }
+
+    pub(crate) fn into_slab(self) -> Slab<Slot> {
+        self.slab
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&Slot> {
+        at(&self.slab, index)
+    }
+
+    /// Slots that are free.
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free_count
+    }
+
+    /// Whether a frame with requests may take a slot.
+    #[inline]
+    pub(crate) fn has_for_requests(&self) -> bool {
+        self.free_count > self.response_reserve
+    }
+
+    /// Whether a frame with responses may take a slot.
+    #[inline]
+    pub(crate) fn has_for_responses(&self) -> bool {
+        self.free_count > self.control_reserve
+    }
+
+    /// Frames staged or ready that carry requests.
+    #[inline]
+    pub(crate) fn waiting_requests(&self) -> u32 {
+        self.waiting_requests
+    }
+
+    /// Frames staged or ready that carry responses only.
+    #[inline]
+    pub(crate) fn waiting_responses(&self) -> u32 {
+        self.waiting_responses
+    }
+
+    /// Whether the home is gathering.
+    #[inline]
+    pub(crate) fn is_gathering(&self) -> bool {
+        !self.staging.is_empty()
+    }
+
+    /// Whether the gather of staging `number` is over.
+    #[inline]
+    pub(crate) fn is_gathered(&self, number: u64) -> bool {
+        number <= self.gathered
+    }
+
+    /// The number the next staging gets.
+    #[inline]
+    pub(crate) fn next_gather(&self) -> u64 {
+        self.staged.wrapping_add(1)
+    }
+
+    /// The slot the next staging gets.
+    #[inline]
+    pub(crate) fn peek_free(&self) -> Option<u32> {
+        self.free.front()
+    }
+
+    /// Begins a staging in the slot [`Slots::peek_free`] told.
+    #[inline]
+    pub(crate) fn stage(&mut self, fill: impl FnOnce(&mut Slot)) {
+        let Some(index) = self.take() else { return };
+        self.staged = self.staged.wrapping_add(1);
+        let number = self.staged;
+        let Some(slot) = at_mut(&mut self.slab, index) else {
+            return;
+        };
+        slot.state = State::Staging;
+        slot.gathered = false;
+        slot.acked = false;
+        slot.probe = false;
+        slot.gather = number;
+        fill(slot);
+        if slot.response {
+            self.waiting_responses = self.waiting_responses.wrapping_add(1);
+        } else if !slot.probe {
+            self.waiting_requests = self.waiting_requests.wrapping_add(1);
+        }
+        self.staging.push(&mut self.slab, index);
+    }
+
+    /// Begins the staging of a probe, which is free again when its descriptor completes.
+    pub(crate) fn stage_probe(&mut self, fill: impl FnOnce(&mut Slot)) {
+        self.stage(|slot| {
+            fill(slot);
+            slot.probe = true;
+            slot.acked = true;
+            slot.response = false;
+            slot.flow = NONE;
+        });
+    }
+
+    /// The home has gathered a slot. Ready are it and those behind it, once everything before it is.
+    /// False if it was not being gathered.
+    #[inline]
+    pub(crate) fn gathered(&mut self, slot: TxSlot) -> bool {
+        match at_mut(&mut self.slab, u32::from(slot.0)) {
+            Some(slot) if slot.state == State::Staging && !slot.gathered => slot.gathered = true,
+            _ => return false,
+        }
+        while let Some(index) = self.staging.front() {
+            match at_mut(&mut self.slab, index) {
+                Some(slot) if slot.gathered => {
+                    slot.state = State::Ready;
+                    self.gathered = slot.gather;
+                    let (response, probe) = (slot.response, slot.probe);
+                    self.staging.pop(&mut self.slab);
+                    let ready = match (probe, response) {
+                        (true, _) => &mut self.probes,
+                        (_, true) => &mut self.responses,
+                        _ => &mut self.requests,
+                    };
+                    ready.push(&mut self.slab, index);
+                }
+                _ => break,
+            }
+        }
+        true
+    }
+
+    /// The first lost frame.
+    #[inline]
+    pub(crate) fn front_resend(&self) -> Option<u32> {
+        self.resend.front()
+    }
+
+    /// The first ready frame that carries responses only.
+    #[inline]
+    pub(crate) fn front_response(&self) -> Option<u32> {
+        self.responses.front()
+    }
+
+    /// The first ready frame that carries requests.
+    #[inline]
+    pub(crate) fn front_request(&self) -> Option<u32> {
+        self.requests.front()
+    }
+
+    /// The first probe that is ready.
+    #[inline]
+    pub(crate) fn front_probe(&self) -> Option<u32> {
+        self.probes.front()
+    }
+
+    /// Takes the first probe off its queue, to be posted or freed.
+    pub(crate) fn pop_probe(&mut self) {
+        self.probes.pop(&mut self.slab);
+    }
+
+    /// Takes the first lost frame off its queue, to be posted or freed.
+    #[inline]
+    pub(crate) fn pop_resend(&mut self) {
+        self.resend.pop(&mut self.slab);
+    }
+
+    /// Takes the first ready response off its queue, to be posted or freed.
+    #[inline]
+    pub(crate) fn pop_response(&mut self) {
+        self.responses.pop(&mut self.slab);
+        self.waiting_responses = self.waiting_responses.wrapping_sub(1);
+    }
+
+    /// Takes the first ready request off its queue, to be posted or freed.
+    #[inline]
+    pub(crate) fn pop_request(&mut self) {
+        self.requests.pop(&mut self.slab);
+        self.waiting_requests = self.waiting_requests.wrapping_sub(1);
+    }
+
+    /// A frame taken off a queue is posted.
+    #[inline]
+    pub(crate) fn post(&mut self, index: u32, rail: u8) {
+        if let Some(slot) = at_mut(&mut self.slab, index) {
+            slot.state = State::Posted;
+            slot.rail = rail;
+            slot.lost = false;
+            slot.completed = false;
+        }
+    }
+
+    /// Takes a slot for a pure acknowledgement or a probe, which is free again when its descriptor completes.
+    #[inline]
+    pub(crate) fn post_control(&mut self, rail: u8) -> Option<u32> {
+        let index = self.take()?;
+        let slot = at_mut(&mut self.slab, index)?;
+        slot.acked = true;
+        self.post(index, rail);
+        Some(index)
+    }
+
+    /// The peer's verdict on a posted frame. A lost frame waits for its descriptor, then is queued again.
+    #[inline]
+    pub(crate) fn decided(&mut self, slot: u16, outcome: Outcome) {
+        let index = u32::from(slot);
+        let Some(slot) = at_mut(&mut self.slab, index) else {
+            return;
+        };
+        if slot.state != State::Posted {
+            return;
+        }
+        match outcome {
+            Outcome::Acked => {
+                slot.acked = true;
+                if slot.completed {
+                    self.free(index);
+                }
+            }
+            Outcome::Lost => {
+                slot.lost = true;
+                if slot.completed {
+                    slot.state = State::Resend;
+                    self.resend.push(&mut self.slab, index);
+                }
+            }
+        }
+    }
+
+    /// The descriptor of the latest post has been consumed. False if there was none on that rail.
+    #[inline]
+    pub(crate) fn completed(&mut self, slot: TxSlot, rail: u8) -> bool {
+        let index = u32::from(slot.0);
+        let Some(slot) = at_mut(&mut self.slab, index) else {
+            return false;
+        };
+        if slot.state != State::Posted || slot.completed || slot.rail != rail {
+            return false;
+        }
+        slot.completed = true;
+        if slot.acked {
+            self.free(index);
+        } else if slot.lost {
+            slot.state = State::Resend;
+            self.resend.push(&mut self.slab, index);
+        }
+        true
+    }
+
+    /// A rail is gone: every descriptor it had counts as consumed.
+    pub(crate) fn complete_all(&mut self, rail: u8) {
+        for index in 0..=u16::MAX {
+            if usize::from(index) >= self.slab.len() {
+                break;
+            }
+            self.completed(TxSlot(index), rail);
+        }
+    }
+
+    /// The link is dead: nothing will be posted again. Frames being gathered stay until they are.
+    pub(crate) fn abandon(&mut self) {
+        while let Some(index) = self.front_resend() {
+            self.pop_resend();
+            self.free(index);
+        }
+        while let Some(index) = self.front_response() {
+            self.pop_response();
+            self.free(index);
+        }
+        while let Some(index) = self.front_request() {
+            self.pop_request();
+            self.free(index);
+        }
+        while let Some(index) = self.front_probe() {
+            self.pop_probe();
+            self.free(index);
+        }
+        for index in (0..NONE).take(self.slab.len()) {
+            if self.get(index).is_some_and(|slot| slot.state == State::Posted) {
+                self.free(index);
+            }
+        }
+    }
+
+    /// Frees a slot that is in no queue.
+    #[inline]
+    pub(crate) fn free(&mut self, index: u32) {
+        let Some(slot) = at_mut(&mut self.slab, index) else {
+            return;
+        };
+        slot.state = State::Free;
+        if core::mem::take(&mut slot.marked) {
+            self.marked = self.marked.wrapping_sub(1);
+        }
+        self.free_count = self.free_count.wrapping_add(1);
+        self.free.push_front(&mut self.slab, index);
+    }
+
+    /// Marks all frames that may yet reach the peer (again); [`Slots::marked`] counts them down.
+    pub(crate) fn mark(&mut self) {
+        for slot in self.slab.iter_mut() {
+            if slot.state != State::Free && !slot.marked {
+                slot.marked = true;
+                self.marked = self.marked.wrapping_add(1);
+            }
+        }
+    }
+
+    /// Marked frames that are not free yet.
+    #[inline]
+    pub(crate) fn marked(&self) -> u32 {
+        self.marked
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<u32> {
+        let index = self.free.pop(&mut self.slab)?;
+        self.free_count = self.free_count.wrapping_sub(1);
+        Some(index)
+    }
+}

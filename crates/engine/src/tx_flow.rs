@@ -1,0 +1,184 @@
+//! Flows this side has opened: requests out, responses in.
+
+use usb4_wire::csn_before;
+
+use crate::list::{Linked, List, NONE, OUT};
+use crate::park::Queue;
+
+/// Where an outgoing flow is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TxState {
+    /// The id is free.
+    Free,
+    /// It takes work.
+    Open,
+    /// The peer's endpoint is not there, or not any more: no work is taken.
+    Refused,
+    /// Closed by this side; the peer has not confirmed.
+    Closing,
+    /// The peer has executed the close; frames with old chunks may still be about.
+    Quarantined,
+}
+
+/// An outgoing flow.
+#[derive(Debug)]
+pub(crate) struct TxFlow {
+    active: u32,
+    blocked: u32,
+    waiting: u32,
+    stalled: u32,
+    pub(crate) state: TxState,
+    /// Epoch of FLOW_OPEN. Epochs go on counting over the lives of an id, so they tell them apart.
+    pub(crate) open_epoch: u8,
+    pub(crate) epoch: u8,
+    /// FLOW_OPEN has been staged.
+    pub(crate) opened: bool,
+    /// The peer has executed FLOW_OPEN.
+    pub(crate) accepted: bool,
+    /// The peer is not ready to receive: nothing is staged until READY.
+    pub(crate) paused: bool,
+    /// FLOW_CLOSE has been staged.
+    pub(crate) closed: bool,
+    /// Replays so far, saturating.
+    pub(crate) replays: u8,
+    /// Number of the next request chunk.
+    pub(crate) next_csn: u32,
+    /// Every request chunk before it has been executed by the peer.
+    pub(crate) acked_csn: u32,
+    /// Number of the response chunk whose turn it is.
+    pub(crate) response_csn: u32,
+    /// Reads and atomics the peer has not answered in full.
+    pub(crate) reads: u32,
+    /// Operations, oldest first.
+    pub(crate) ops: List<0>,
+    /// The operation to be staged next, [`NONE`] if all are.
+    pub(crate) cursor: u32,
+    pub(crate) parked: Queue,
+    pub(crate) src_ep: u32,
+    pub(crate) src_incarnation: u32,
+    pub(crate) dst_ep: u32,
+    pub(crate) dst_incarnation: u32,
+}
+
+/// List of flows that have something to stage.
+pub(crate) const ACTIVE: usize = 0;
+/// List of flows whose completions wait for a gather.
+pub(crate) const BLOCKED: usize = 1;
+/// List of flows whose next operation waits for one of the peer's read slots; free and quarantined flows are in
+/// lists of this kind, too.
+pub(crate) const WAITING: usize = 2;
+/// List of flows whose first parked response has its turn but lacked room.
+pub(crate) const STALLED: usize = 3;
+
+impl Linked<ACTIVE> for TxFlow {
+    #[inline]
+    fn link(&mut self) -> &mut u32 {
+        &mut self.active
+    }
+}
+
+impl Linked<BLOCKED> for TxFlow {
+    #[inline]
+    fn link(&mut self) -> &mut u32 {
+        &mut self.blocked
+    }
+}
+
+impl Linked<WAITING> for TxFlow {
+    #[inline]
+    fn link(&mut self) -> &mut u32 {
+        &mut self.waiting
+    }
+}
+
+impl Linked<STALLED> for TxFlow {
+    #[inline]
+    fn link(&mut self) -> &mut u32 {
+        &mut self.stalled
+    }
+}
+
+impl Default for TxFlow {
+    fn default() -> Self {
+        Self {
+            active: OUT,
+            blocked: OUT,
+            waiting: OUT,
+            stalled: OUT,
+            state: TxState::Free,
+            open_epoch: 0,
+            epoch: 0,
+            opened: false,
+            accepted: false,
+            paused: false,
+            closed: false,
+            replays: 0,
+            next_csn: 0,
+            acked_csn: 0,
+            response_csn: 0,
+            reads: 0,
+            ops: List::default(),
+            cursor: NONE,
+            parked: Queue::default(),
+            src_ep: 0,
+            src_incarnation: 0,
+            dst_ep: 0,
+            dst_incarnation: 0,
+        }
+    }
+}
+
+impl TxFlow {
+    /// Begins a new life.
+    pub(crate) fn open(&mut self) {
+        self.state = TxState::Open;
+        self.open_epoch = self.epoch.wrapping_add(1);
+        self.epoch = self.open_epoch;
+        self.opened = false;
+        self.accepted = false;
+        self.paused = false;
+        self.closed = false;
+        self.replays = 0;
+        self.next_csn = 0;
+        self.acked_csn = 0;
+        self.response_csn = 0;
+        self.reads = 0;
+        self.cursor = NONE;
+    }
+
+    /// Whether there is a request chunk to stage.
+    #[inline]
+    pub(crate) fn wants_to_send(&self) -> bool {
+        match self.state {
+            TxState::Open => !self.paused && self.cursor != NONE,
+            TxState::Closing => !self.closed && self.ops.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Whether the flow takes response chunks.
+    #[inline]
+    pub(crate) fn takes_responses(&self) -> bool {
+        !matches!(self.state, TxState::Free | TxState::Quarantined)
+    }
+
+    /// Whether a response chunk of this epoch belongs to this life of the flow. READY carries the epoch it
+    /// begins, every other response that of FLOW_OPEN.
+    #[inline]
+    pub(crate) fn knows_epoch(&self, epoch: u8, ready: bool) -> bool {
+        if !ready {
+            return epoch == self.open_epoch;
+        }
+        // The READY of a refusal that is itself still under way is one ahead. After many replays the numbers
+        // have wrapped and say nothing.
+        let ahead = epoch.wrapping_sub(self.open_epoch);
+        self.replays > 200
+            || (ahead != 0 && ahead <= self.epoch.wrapping_sub(self.open_epoch).wrapping_add(1))
+    }
+
+    /// Whether `csn` is that of a staged chunk the peer has not reported as executed.
+    #[inline]
+    pub(crate) fn is_outstanding(&self, csn: u32) -> bool {
+        !csn_before(csn, self.acked_csn) && csn_before(csn, self.next_csn)
+    }
+}
