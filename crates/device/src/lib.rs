@@ -25,27 +25,53 @@
 )]
 #![cfg_attr(
     test,
-    allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)
+    allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::panic,
+        clippy::unwrap_used
+    )
 )]
 
 #[cfg(test)]
 extern crate std;
 
+mod ah;
+mod attention;
+mod client;
 mod config;
+mod cq;
 mod device;
+mod endpoint;
 mod error;
 mod home;
+mod host;
 mod id;
+mod links;
 mod lock;
+mod memory;
+mod objects;
 mod owner;
+mod pump;
+mod region;
+mod source;
+mod submit;
 mod sync;
 
+pub use ah::AhSlot;
+pub use client::ClientSlot;
 pub use config::{
     Access, CqConfig, DeviceConfig, EndpointConfig, EndpointKind, EndpointState, Keys, Quota, RegionConfig,
 };
-pub use device::{AhSlot, Device, DeviceStorage, OpSlot, Scratch, Serviced};
+pub use cq::{CqSlot, OpSlot};
+pub use device::{Device, DeviceStorage};
+pub use endpoint::EndpointSlot;
 pub use error::{DeviceError, Object};
 pub use home::{Home, Port};
 pub use id::{ClientId, CqId, EndpointId, LinkId};
+pub use links::LinkSlot;
 pub use lock::{Lock, LockGuard, RawLock, SpinLock};
+pub use memory::RegionSlot;
 pub use owner::{Expired, Leave, Notified, Owner};
+pub use pump::{Scratch, Serviced};
+pub use source::SourceSlot;

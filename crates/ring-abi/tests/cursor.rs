@@ -1,4 +1,5 @@
 //! The cursors against a plain FIFO, and against a peer that lies.
+#![allow(clippy::unwrap_used, reason = "tests")]
 #![cfg(not(loom))]
 
 use std::collections::VecDeque;

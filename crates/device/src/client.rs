@@ -1,0 +1,174 @@
+//! Clients: what they may have, what they have, and how all of it goes.
+
+use usb4_engine::{Nanos, Slab};
+
+use crate::id::{next_generation, split};
+use crate::memory::{MAX_CLIENTS, Region};
+use crate::{Access, ClientId, Device, DeviceError, Home, Object, Quota};
+
+/// Place of a client (opaque).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientSlot {
+    generation: u16,
+    phase: Phase,
+    quota: Option<Quota>,
+    used: Used,
+    /// Local key of its whole address space; 0 if the device cannot reach it.
+    process_key: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Free,
+    Live,
+    /// Being removed: gets nothing new.
+    Leaving,
+}
+
+/// What a client has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Used {
+    pub(crate) endpoints: u32,
+    pub(crate) cqs: u32,
+    pub(crate) cq_entries: u32,
+    pub(crate) regions: u32,
+    pub(crate) region_bytes: u64,
+    pub(crate) handles: u32,
+}
+
+/// What creation and destruction of objects share. Its lock is taken first and never on the data path.
+#[derive(Debug)]
+pub(crate) struct Control {
+    clients: Slab<ClientSlot>,
+}
+
+impl Control {
+    pub(crate) fn new(clients: Slab<ClientSlot>) -> Result<Self, DeviceError> {
+        if clients.len() > MAX_CLIENTS {
+            return Err(DeviceError::Storage);
+        }
+        Ok(Self { clients })
+    }
+
+    /// Charges a live client for something: `f` checks the quota and counts.
+    pub(crate) fn charge<T>(
+        &mut self,
+        client: ClientId,
+        f: impl FnOnce(&Quota, &mut Used) -> Result<T, Object>,
+    ) -> Result<T, DeviceError> {
+        let slot = self.get(client).ok_or(DeviceError::NoClient)?;
+        match (slot.phase, &slot.quota) {
+            (Phase::Live, Some(quota)) => f(quota, &mut slot.used).map_err(DeviceError::Quota),
+            _ => Err(DeviceError::NoClient),
+        }
+    }
+
+    /// Takes something off a client's account.
+    pub(crate) fn credit(&mut self, client: ClientId, f: impl FnOnce(&mut Used)) {
+        if let Some(slot) = self.get(client) {
+            f(&mut slot.used);
+        }
+    }
+
+    pub(crate) fn process_key(&mut self, client: ClientId) -> u32 {
+        self.get(client).map_or(0, |slot| slot.process_key)
+    }
+
+    fn get(&mut self, client: ClientId) -> Option<&mut ClientSlot> {
+        let (index, generation) = split(client.0);
+        self.clients
+            .get_mut(usize::from(index))
+            .filter(|slot| slot.generation == generation && slot.phase != Phase::Free)
+    }
+
+    fn add(&mut self, quota: Quota) -> Option<ClientId> {
+        let index = self.clients.iter().position(|slot| slot.phase == Phase::Free)?;
+        let slot = self.clients.get_mut(index)?;
+        let generation = next_generation(slot.generation);
+        *slot = ClientSlot {
+            generation,
+            phase: Phase::Live,
+            quota: Some(quota),
+            used: Used::default(),
+            process_key: 0,
+        };
+        Some(ClientId::new(u16::try_from(index).ok()?, generation))
+    }
+}
+
+/// Adds `n`, if the quota allows.
+pub(crate) fn count(used: &mut u32, n: u32, limit: u32, what: Object) -> Result<(), Object> {
+    match used.checked_add(n).filter(|sum| *sum <= limit) {
+        Some(sum) => {
+            *used = sum;
+            Ok(())
+        }
+        None => Err(what),
+    }
+}
+
+impl<H: Home> Device<H> {
+    /// Adds a client. `process` is how the home reaches the client's whole address space, if it can: entries may
+    /// then use `LOCAL_PROCESS` with plain addresses (region offset = address).
+    ///
+    /// # Errors
+    /// The device has no more clients or regions.
+    pub fn add_client(&self, quota: Quota, process: Option<H::Mem>) -> Result<ClientId, DeviceError> {
+        let client = self
+            .control
+            .lock()
+            .add(quota)
+            .ok_or(DeviceError::Full(Object::Client))?;
+        let Some(mem) = process else { return Ok(client) };
+        let region = Region {
+            client,
+            addr: 0,
+            len: u64::MAX,
+            access: Access::LOCAL,
+            peer: None,
+        };
+        let inserted = self.regions.insert(region, mem, self.home.random());
+        let mut control = self.control.lock();
+        if let Some(slot) = control.get(client) {
+            match inserted {
+                Ok(keys) => slot.process_key = keys.local,
+                Err(_) => {
+                    slot.phase = Phase::Free;
+                    return Err(DeviceError::Full(Object::Region));
+                }
+            }
+        }
+        Ok(client)
+    }
+
+    /// Removes a client with all it has, at any moment. When this returns nothing touches its memory or queues
+    /// any more. Waits only for turns of [`Self::service`] that are running in other threads; must not be called
+    /// from within one.
+    ///
+    /// # Errors
+    /// There is no such client, or somebody else is removing it.
+    pub fn remove_client(&self, client: ClientId, now: Nanos) -> Result<(), DeviceError> {
+        match self.control.lock().get(client) {
+            Some(slot) if slot.phase == Phase::Live => slot.phase = Phase::Leaving,
+            _ => return Err(DeviceError::NoClient),
+        }
+        for slot in self.endpoints.iter() {
+            if let Some(id) = slot.id().filter(|_| slot.client() == client) {
+                // It may have been destroyed by its client in the meantime.
+                let _ = self.destroy_endpoint(client, id, now);
+            }
+        }
+        for (index, slot) in self.cqs.iter().enumerate() {
+            let id = u16::try_from(index).ok().and_then(|index| slot.of(index, client));
+            if let Some(id) = id {
+                let _ = self.destroy_cq(client, id);
+            }
+        }
+        self.revoke_all(client);
+        if let Some(slot) = self.control.lock().get(client) {
+            slot.phase = Phase::Free;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Completion queues.
+//!
+//! A completion queue of depth D has D places for operations in flight. Whoever posts work or takes a receive
+//! reserves one, and with it the queue entry its completion will go to; so a completion always finds room, no
+//! matter what the client does with its index, and a client that does not poll stops its own work only.
+
+use usb4_engine::Slab;
+use usb4_ring_abi::{Cqe, Hostile, Producer};
+
+use crate::id::next_generation;
+use crate::{ClientId, CqConfig, CqId, DeviceError, Home, Lock};
+
+/// Place of an operation in flight (opaque; handed over with a completion queue).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpSlot {
+    user_data: u64,
+    /// Raw [`crate::EndpointId`].
+    ep: u32,
+    /// Free places: the next one.
+    next: u32,
+    op: u8,
+    flags: u8,
+    taken: bool,
+}
+
+/// An operation in flight, as it was reserved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Op {
+    pub(crate) user_data: u64,
+    pub(crate) ep: u32,
+    /// Operation code of the entry.
+    pub(crate) op: u8,
+    /// [`UNSIGNALED`], [`CONNECTED`].
+    pub(crate) flags: u8,
+}
+
+/// The entry completes only if it fails.
+pub(crate) const UNSIGNALED: u8 = 1;
+/// The endpoint is a connected one: errors change its state.
+pub(crate) const CONNECTED: u8 = 2;
+
+/// Why no place was reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// All entries are taken by operations in flight and completions not yet polled.
+    Full,
+    /// The client's index is hostile, now or earlier; or the queue is gone.
+    Dead,
+}
+
+/// Place of a completion queue (opaque).
+#[derive(Debug)]
+pub struct CqSlot<H: Home> {
+    state: Lock<H::Lock, State<H>>,
+}
+
+#[derive(Debug)]
+struct State<H: Home> {
+    generation: u16,
+    cq: Option<Cq<H>>,
+}
+
+/// A completion queue.
+pub(crate) struct Cq<H: Home> {
+    ring: Producer<H::Queue, Cqe>,
+    ops: Slab<OpSlot>,
+    /// First of the places used before and free again, a linked list.
+    free: u32,
+    /// First place never used.
+    fresh: u32,
+    /// Places taken.
+    taken: u32,
+    /// Endpoints that use the queue, counted once per direction.
+    pub(crate) users: u32,
+    pub(crate) client: ClientId,
+    pub(crate) waker: H::Waker,
+    dead: bool,
+}
+
+impl<H: Home> core::fmt::Debug for Cq<H> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Cq")
+            .field("taken", &self.taken)
+            .field("users", &self.users)
+            .finish_non_exhaustive()
+    }
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<H: Home> Default for CqSlot<H> {
+    fn default() -> Self {
+        Self {
+            state: Lock::new(State {
+                generation: 0,
+                cq: None,
+            }),
+        }
+    }
+}
+
+impl<H: Home> CqSlot<H> {
+    /// Puts a queue into a free place. `None`, and the queue back, if it is not free.
+    pub(crate) fn put(&self, index: u16, cq: Cq<H>) -> Result<CqId, Cq<H>> {
+        let mut state = self.state.lock();
+        if state.cq.is_some() {
+            return Err(cq);
+        }
+        state.generation = next_generation(state.generation);
+        state.cq = Some(cq);
+        Ok(CqId::new(index, state.generation))
+    }
+
+    /// Calls `f` with the queue of that name, under its lock.
+    #[inline]
+    pub(crate) fn with<T>(&self, id: CqId, f: impl FnOnce(&mut Cq<H>) -> T) -> Option<T> {
+        let mut state = self.state.lock();
+        let (_, generation) = crate::id::split(id.0);
+        if state.generation != generation {
+            return None;
+        }
+        state.cq.as_mut().map(f)
+    }
+
+    /// Takes the queue of that name out if `f` allows it.
+    pub(crate) fn take(
+        &self,
+        id: CqId,
+        f: impl FnOnce(&Cq<H>) -> Result<(), DeviceError>,
+    ) -> Result<Cq<H>, DeviceError> {
+        let mut state = self.state.lock();
+        let (_, generation) = crate::id::split(id.0);
+        match &state.cq {
+            Some(cq) if state.generation == generation => f(cq)?,
+            _ => return Err(DeviceError::NoCq),
+        }
+        state.cq.take().ok_or(DeviceError::NoCq)
+    }
+
+    /// The name of a client's queue that is here.
+    pub(crate) fn of(&self, index: u16, client: ClientId) -> Option<CqId> {
+        let state = self.state.lock();
+        let mine = state.cq.as_ref().is_some_and(|cq| cq.client == client);
+        mine.then(|| CqId::new(index, state.generation))
+    }
+}
+
+impl<H: Home> Cq<H> {
+    pub(crate) fn new(client: ClientId, config: CqConfig<H>) -> Result<Self, DeviceError> {
+        let CqConfig {
+            depth,
+            memory,
+            ops,
+            waker,
+        } = config;
+        if ops.len() < depth as usize {
+            return Err(DeviceError::Storage);
+        }
+        let ring = Producer::new(memory, depth)?;
+        Ok(Self {
+            ring,
+            ops,
+            free: NONE,
+            fresh: 0,
+            taken: 0,
+            users: 0,
+            client,
+            waker,
+            dead: false,
+        })
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        self.ring.depth()
+    }
+
+    /// Reserves a place and a queue entry.
+    #[inline]
+    pub(crate) fn reserve(&mut self, op: Op) -> Result<u32, NoRoom> {
+        self.check_room()?;
+        let recycled = self.free != NONE;
+        let index = if recycled { self.free } else { self.fresh };
+        let slot = self.ops.get_mut(index as usize).ok_or(NoRoom::Full)?;
+        if recycled {
+            self.free = slot.next;
+        } else {
+            self.fresh = self.fresh.saturating_add(1);
+        }
+        let Op {
+            user_data,
+            ep,
+            op,
+            flags,
+        } = op;
+        *slot = OpSlot {
+            user_data,
+            ep,
+            next: NONE,
+            op,
+            flags,
+            taken: true,
+        };
+        self.taken = self.taken.saturating_add(1);
+        Ok(index)
+    }
+
+    /// Gives a place back; returns what it held. `None` if it was not taken.
+    #[inline]
+    pub(crate) fn end(&mut self, index: u32) -> Option<Op> {
+        let slot = self.ops.get_mut(index as usize).filter(|slot| slot.taken)?;
+        let OpSlot {
+            user_data,
+            ep,
+            op,
+            flags,
+            ..
+        } = *slot;
+        slot.taken = false;
+        slot.next = self.free;
+        self.free = index;
+        self.taken = self.taken.saturating_sub(1);
+        Some(Op {
+            user_data,
+            ep,
+            op,
+            flags,
+        })
+    }
+
+    /// Makes a completion visible whose place has just been given back. Returns whether the client sleeps on the
+    /// queue and must be woken.
+    #[inline]
+    pub(crate) fn push(&mut self, cqe: &Cqe) -> bool {
+        // A place was reserved, so the entry is known to be free whatever the client's index says now.
+        if self.ring.push(cqe).is_err() {
+            self.dead = true;
+            return false;
+        }
+        self.ring.publish();
+        self.ring.take_armed()
+    }
+
+    /// Makes a completion visible that had no place; returns what [`Self::push`] returns.
+    pub(crate) fn push_now(&mut self, cqe: &Cqe) -> Result<bool, NoRoom> {
+        self.check_room()?;
+        Ok(self.push(cqe))
+    }
+
+    /// Whether a place is free (or the queue is dead, so that waiting is no use).
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.check_room() != Err(NoRoom::Full)
+    }
+
+    #[inline]
+    fn check_room(&mut self) -> Result<(), NoRoom> {
+        if self.dead {
+            return Err(NoRoom::Dead);
+        }
+        match self.ring.free(self.taken.saturating_add(1)) {
+            Ok(free) if free > self.taken => Ok(()),
+            Ok(_) => Err(NoRoom::Full),
+            Err(Hostile { .. }) => {
+                self.dead = true;
+                Err(NoRoom::Dead)
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Endpoints: places, states and the two halves.
+
+use usb4_engine::{EpAddr, Slab};
+use usb4_ring_abi::{Consumer, Rqe, Sqe};
+
+use crate::ah::AhSlot;
+use crate::id::{next_generation, split};
+use crate::sync::{AtomicU32, Ordering};
+use crate::{ClientId, CqId, EndpointId, EndpointKind, EndpointState, Home, Lock};
+
+/// The endpoint is on the attention list.
+pub(crate) const QUEUED: u32 = 1;
+/// Entries wait on its submission queue for room on a link or a completion queue.
+pub(crate) const RETRY: u32 = 2;
+/// Messages wait for a receive and there was none: the client's next receive must be noticed.
+pub(crate) const HUNGRY: u32 = 4;
+/// Messages wait for a receive and the receive completion queue is full.
+pub(crate) const STARVED: u32 = 8;
+/// It went to error or was killed: its flows must be closed and its queues flushed.
+pub(crate) const FAILED: u32 = 16;
+
+/// Place of an endpoint (opaque).
+pub struct EndpointSlot<H: Home> {
+    /// Raw name of the endpoint that is here, 0 if none.
+    id: AtomicU32,
+    state: AtomicU32,
+    client: AtomicU32,
+    /// Of the last endpoint here, and whether the place is taken (bit 16); used under the control lock only.
+    place: AtomicU32,
+    /// What it waits for: the bits above.
+    pub(crate) attention: AtomicU32,
+    /// The sending half; locked before any link.
+    pub(crate) tx: Lock<H::Lock, Option<Tx<H>>>,
+    /// The receiving half; locked under a link.
+    pub(crate) rx: Lock<H::Lock, Option<Rx<H>>>,
+}
+
+/// The sending half.
+pub(crate) struct Tx<H: Home> {
+    pub(crate) id: EndpointId,
+    pub(crate) client: ClientId,
+    pub(crate) kind: EndpointKind,
+    pub(crate) incarnation: u32,
+    pub(crate) cq: CqId,
+    /// Local key that stands for `LOCAL_PROCESS`; 0 if the device cannot reach the process.
+    pub(crate) process_key: u32,
+    pub(crate) sq: Consumer<H::Queue, Sqe>,
+    pub(crate) handles: Slab<AhSlot>,
+}
+
+/// The receiving half.
+pub(crate) struct Rx<H: Home> {
+    pub(crate) id: EndpointId,
+    pub(crate) client: ClientId,
+    pub(crate) kind: EndpointKind,
+    pub(crate) incarnation: u32,
+    pub(crate) cq: CqId,
+    pub(crate) process_key: u32,
+    /// Connected: the only one that may send to it.
+    pub(crate) peer: Option<EpAddr>,
+    pub(crate) rq: Consumer<H::Queue, Rqe>,
+}
+
+impl<H: Home> Default for EndpointSlot<H> {
+    fn default() -> Self {
+        Self {
+            id: AtomicU32::new(0),
+            state: AtomicU32::new(READY),
+            client: AtomicU32::new(0),
+            place: AtomicU32::new(0),
+            attention: AtomicU32::new(0),
+            tx: Lock::new(None),
+            rx: Lock::new(None),
+        }
+    }
+}
+
+impl<H: Home> core::fmt::Debug for EndpointSlot<H> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("EndpointSlot")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+const TAKEN: u32 = 1 << 16;
+const UNCONNECTED: u32 = 0;
+const READY: u32 = 1;
+const ERROR: u32 = 2;
+const KILLED: u32 = 3;
+
+impl<H: Home> EndpointSlot<H> {
+    /// Whether the endpoint here has that name.
+    #[inline]
+    pub(crate) fn is(&self, id: EndpointId) -> bool {
+        id.0 != 0 && self.id.load(Ordering::Acquire) == id.0
+    }
+
+    /// The name of the endpoint that is here.
+    pub(crate) fn id(&self) -> Option<EndpointId> {
+        match self.id.load(Ordering::Acquire) {
+            0 => None,
+            id => Some(EndpointId(id)),
+        }
+    }
+
+    /// Takes the place for a new endpoint, under the control lock. `None` if it is taken.
+    pub(crate) fn take_place(&self, index: u16) -> Option<EndpointId> {
+        let place = self.place.load(Ordering::Relaxed);
+        if place & TAKEN != 0 {
+            return None;
+        }
+        let (generation, _) = split(place);
+        let generation = next_generation(generation);
+        self.place.store(u32::from(generation) | TAKEN, Ordering::Relaxed);
+        Some(EndpointId::new(index, generation))
+    }
+
+    /// Gives the place back, under the control lock.
+    pub(crate) fn leave_place(&self) {
+        self.place
+            .store(self.place.load(Ordering::Relaxed) & !TAKEN, Ordering::Relaxed);
+    }
+
+    /// Names the endpoint that has just been put here.
+    pub(crate) fn open(&self, id: EndpointId, client: ClientId, state: EndpointState) {
+        self.client.store(client.0, Ordering::Relaxed);
+        // Whether the place is on the attention list outlives the endpoint.
+        self.attention.fetch_and(QUEUED, Ordering::Relaxed);
+        self.state.store(code(state), Ordering::Relaxed);
+        self.id.store(id.0, Ordering::Release);
+    }
+
+    /// Takes the name away; false if it was gone already.
+    pub(crate) fn close(&self, id: EndpointId) -> bool {
+        self.id
+            .compare_exchange(id.0, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    pub(crate) fn client(&self) -> ClientId {
+        ClientId(self.client.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> EndpointState {
+        match self.state.load(Ordering::Acquire) {
+            UNCONNECTED => EndpointState::Unconnected,
+            READY => EndpointState::Ready,
+            ERROR => EndpointState::Error,
+            _ => EndpointState::Killed,
+        }
+    }
+
+    /// One state to another; false if it was not in the first.
+    pub(crate) fn change(&self, from: EndpointState, to: EndpointState) -> bool {
+        self.state
+            .compare_exchange(code(from), code(to), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Any state to killed; false if it was that already.
+    pub(crate) fn kill(&self) -> bool {
+        self.state.swap(KILLED, Ordering::AcqRel) != KILLED
+    }
+
+    /// Ready to error; false if it was not ready.
+    pub(crate) fn fail(&self) -> bool {
+        self.state
+            .compare_exchange(READY, ERROR, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
+fn code(state: EndpointState) -> u32 {
+    match state {
+        EndpointState::Unconnected => UNCONNECTED,
+        EndpointState::Ready => READY,
+        EndpointState::Error => ERROR,
+        EndpointState::Killed => KILLED,
+    }
+}

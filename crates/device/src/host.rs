@@ -1,0 +1,283 @@
+//! What the engine asks of the device. Called under a link's lock; takes leaf locks only.
+
+use usb4_engine::{
+    EpAddr, Host, MemAt, MemRef, NakCode, Receive, ReceiveDone, RemoteAccess, Status, Target, WorkDone,
+};
+use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Rqe, cqe_flags};
+
+use crate::cq::{CONNECTED, NoRoom, Op, UNSIGNALED};
+use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, Rx, STARVED};
+use crate::{Access, CqId, Device, EndpointId, EndpointKind, EndpointState, Home};
+
+/// Receives with a wrong buffer that one message may skip before it is told to come back.
+const MAX_INVALID: usize = 16;
+
+impl<H: Home> Host for Device<H> {
+    fn open_flow(&self, src: &EpAddr, dst_ep: u32, dst_inc: u32) -> Result<Target, NakCode> {
+        let ep = EndpointId(dst_ep);
+        let slot = self.endpoint(ep).ok_or(NakCode::Gone)?;
+        if slot.state() != EndpointState::Ready {
+            return Err(NakCode::Gone);
+        }
+        let welcome = slot.rx.lock().as_ref().is_some_and(|rx| {
+            let for_me = rx.id == ep && rx.incarnation == dst_inc;
+            for_me && (rx.kind == EndpointKind::Datagram || rx.peer == Some(*src))
+        });
+        if !welcome {
+            return Err(NakCode::Gone);
+        }
+        let src = self.sources.lock().open(src).ok_or(NakCode::Resource)?;
+        Ok(Target { ep: dst_ep, src })
+    }
+
+    fn close_flow(&self, target: Target) {
+        self.sources.lock().close(target.src);
+    }
+
+    #[inline]
+    fn remote_access(
+        &self,
+        target: Target,
+        key: u64,
+        addr: u64,
+        len: u32,
+        access: RemoteAccess,
+    ) -> Result<MemAt, NakCode> {
+        let slot = self.endpoint(EndpointId(target.ep)).ok_or(NakCode::Gone)?;
+        if slot.state() != EndpointState::Ready {
+            return Err(NakCode::Gone);
+        }
+        let access = match access {
+            RemoteAccess::Read => Access::REMOTE_READ,
+            RemoteAccess::Write => Access::REMOTE_WRITE,
+            RemoteAccess::Atomic => Access::REMOTE_ATOMIC,
+        };
+        let node = || self.source(target.src).map(|addr| addr.node);
+        self.regions
+            .acquire_remote(slot.client(), key, (addr, u64::from(len)), access, node)
+            .map_err(|denied| {
+                self.tell_idle(denied.0);
+                NakCode::Access
+            })
+    }
+
+    #[inline]
+    fn take_receive(&self, target: Target) -> Result<Receive, NakCode> {
+        let ep = EndpointId(target.ep);
+        let slot = self.endpoint(ep).ok_or(NakCode::Gone)?;
+        if slot.state() != EndpointState::Ready {
+            return Err(NakCode::Gone);
+        }
+        let mut rx = slot.rx.lock();
+        let rx = rx.as_mut().filter(|rx| rx.id == ep).ok_or(NakCode::Gone)?;
+        for _ in 0..MAX_INVALID {
+            let Some(rqe) = self.peek_receive(slot, rx)? else {
+                return Err(NakCode::Rnr);
+            };
+            let cookie = self.reserve_receive(slot, rx, &rqe)?;
+            rx.rq.advance();
+            rx.rq.release();
+            match self.receive_buffer(rx, &rqe) {
+                Some(at) => {
+                    return Ok(Receive {
+                        at,
+                        capacity: rqe.len,
+                        cookie,
+                    });
+                }
+                None => self.complete(cookie, |op| Cqe {
+                    user_data: op.user_data,
+                    op: OpCode::Send.code(),
+                    status: CqeStatus::Invalid.code(),
+                    flags: cqe_flags::RECV,
+                    ..Cqe::default()
+                }),
+            }
+        }
+        // A client that posts nothing but nonsense does not keep the link's lock.
+        self.attend(slot, ep, STARVED);
+        Err(NakCode::Rnr)
+    }
+
+    #[inline]
+    fn release(&self, mem: MemRef) {
+        self.release_region(mem);
+    }
+
+    #[inline]
+    fn complete_receive(&self, target: Target, done: ReceiveDone) {
+        let mut flags = cqe_flags::RECV;
+        if done.imm.is_some() {
+            flags |= cqe_flags::IMM;
+        }
+        let code = if done.write {
+            flags |= cqe_flags::WRITE_IMM;
+            OpCode::Write
+        } else {
+            OpCode::Send
+        };
+        self.complete(done.cookie, |op| Cqe {
+            user_data: op.user_data,
+            op: code.code(),
+            status: status(done.status).code(),
+            flags,
+            len: done.len,
+            value: done.imm.unwrap_or(0),
+            src: target.src,
+            reserved: 0,
+        });
+    }
+
+    #[inline]
+    fn complete_work(&self, done: WorkDone) {
+        self.complete(done.cookie, |op| Cqe {
+            user_data: op.user_data,
+            op: op.op,
+            status: status(done.status).code(),
+            len: done.len,
+            value: done.value,
+            ..Cqe::default()
+        });
+    }
+
+    #[inline]
+    fn crc32c(&self, crc: u32, bytes: &[u8]) -> u32 {
+        self.home.crc32c(crc, bytes)
+    }
+}
+
+impl<H: Home> Device<H> {
+    /// Ends the operation `cookie` names: gives its place back and shows the completion `cqe` makes of it.
+    /// Nothing happens if its queue is gone.
+    #[inline]
+    pub(crate) fn complete(&self, cookie: u64, cqe: impl FnOnce(&Op) -> Cqe) {
+        let (cq, place) = split_cookie(cookie);
+        let Some(slot) = self.cq(cq) else { return };
+        let failed = slot.with(cq, |cq| {
+            let op = cq.end(place)?;
+            let mut cqe = cqe(&op);
+            let mut failed = None;
+            if op.flags & CONNECTED != 0 {
+                failed = self.settle_connected(EndpointId(op.ep), &mut cqe);
+            }
+            let shown = op.flags & UNSIGNALED == 0 || cqe.status != CqeStatus::Ok.code();
+            if shown && cq.push(&cqe) {
+                self.home.wake(&cq.waker);
+            }
+            failed
+        });
+        if let Some(Some((slot, ep))) = failed {
+            self.attend(slot, ep, FAILED);
+        }
+    }
+
+    /// An error on a connected endpoint puts it in error; whatever completes after that is flushed. Returns the
+    /// endpoint if it has just failed.
+    #[cold]
+    fn settle_connected(&self, ep: EndpointId, cqe: &mut Cqe) -> Option<(&EndpointSlot<H>, EndpointId)> {
+        let slot = self.endpoint(ep)?;
+        if slot.state() != EndpointState::Ready {
+            cqe.status = CqeStatus::Flushed.code();
+            return None;
+        }
+        if cqe.status != CqeStatus::Ok.code() && slot.fail() {
+            Some((slot, ep))
+        } else {
+            None
+        }
+    }
+
+    /// The next receive, if there is one; else the client's next one will be noticed.
+    fn peek_receive(&self, slot: &EndpointSlot<H>, rx: &mut Rx<H>) -> Result<Option<Rqe>, NakCode> {
+        let mut next = rx.rq.peek();
+        if let Ok(None) = next {
+            // Marked first: the client's call finds the mark if it finds the request to call.
+            slot.attention.fetch_or(HUNGRY, crate::sync::Ordering::AcqRel);
+            next = match rx.rq.arm() {
+                Ok(true) => return Ok(None),
+                Ok(false) => rx.rq.peek(),
+                Err(hostile) => Err(hostile),
+            };
+        }
+        next.map_err(|_| {
+            self.kill(slot, rx.id);
+            NakCode::Gone
+        })
+    }
+
+    fn reserve_receive(&self, slot: &EndpointSlot<H>, rx: &Rx<H>, rqe: &Rqe) -> Result<u64, NakCode> {
+        let flags = if rx.kind == EndpointKind::Connected {
+            CONNECTED
+        } else {
+            0
+        };
+        let op = Op {
+            user_data: rqe.user_data,
+            ep: rx.id.0,
+            op: OpCode::Send.code(),
+            flags,
+        };
+        let place = self.cq(rx.cq).and_then(|cq| cq.with(rx.cq, |cq| cq.reserve(op)));
+        match place {
+            Some(Ok(place)) => Ok(join_cookie(rx.cq, place)),
+            Some(Err(NoRoom::Full)) => {
+                self.attend(slot, rx.id, STARVED);
+                Err(NakCode::Rnr)
+            }
+            Some(Err(NoRoom::Dead)) | None => {
+                self.kill(slot, rx.id);
+                Err(NakCode::Gone)
+            }
+        }
+    }
+
+    /// The buffer of a receive, referenced; `None` if it is not the client's.
+    fn receive_buffer(&self, rx: &Rx<H>, rqe: &Rqe) -> Option<MemAt> {
+        rqe.check().ok()?;
+        if rqe.len == 0 {
+            return Some(MemAt {
+                mem: MemRef(0),
+                offset: 0,
+            });
+        }
+        let key = if rqe.local_key == LOCAL_PROCESS {
+            rx.process_key
+        } else {
+            rqe.local_key
+        };
+        self.regions
+            .acquire_local(rx.client, key, rqe.addr, u64::from(rqe.len))
+            .inspect_err(|denied| self.tell_idle(denied.0))
+            .ok()
+    }
+}
+
+/// An operation's name: its completion queue and its place there.
+#[inline]
+pub(crate) fn join_cookie(cq: CqId, place: u32) -> u64 {
+    u64::from(cq.0) << 32 | u64::from(place)
+}
+
+#[inline]
+fn split_cookie(cookie: u64) -> (CqId, u32) {
+    let [a, b, c, d, e, f, g, h] = cookie.to_le_bytes();
+    (
+        CqId(u32::from_le_bytes([e, f, g, h])),
+        u32::from_le_bytes([a, b, c, d]),
+    )
+}
+
+#[inline]
+fn status(status: Status) -> CqeStatus {
+    match status {
+        Status::Ok => CqeStatus::Ok,
+        Status::Refused(NakCode::Rnr) => CqeStatus::Rnr,
+        Status::Refused(NakCode::Access) => CqeStatus::Access,
+        Status::Refused(NakCode::Length) => CqeStatus::Length,
+        Status::Refused(NakCode::Unsupported) => CqeStatus::Unsupported,
+        Status::Refused(NakCode::Resource) => CqeStatus::Resource,
+        Status::Refused(NakCode::Gone) => CqeStatus::Gone,
+        Status::LinkDown => CqeStatus::LinkDown,
+        Status::Flushed => CqeStatus::Flushed,
+    }
+}

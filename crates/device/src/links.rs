@@ -1,0 +1,300 @@
+//! The table of links, and copy phases.
+//!
+//! A thread in [`crate::Device::service`] is in the link's *copy phase*: its count of turns is odd. Only in a copy
+//! phase is registered memory touched. Whoever revokes memory marks it revoked, then waits until each link that
+//! was in a copy phase has left it once. A sequentially consistent fence on either side, after the odd count is
+//! stored and after the mark is, makes sure that either the copier sees the mark or the revoker sees the odd
+//! count (the argument of `usb4-ring-abi`'s cursors). The count also keeps a second thread out.
+
+use usb4_engine::{Counters, Link, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId};
+
+use crate::endpoint::FAILED;
+use crate::id::{next_generation, split};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::{
+    Device, DeviceError, EndpointId, EndpointKind, Home, LinkId, Lock, LockGuard, Object, Owner, Port,
+};
+
+/// Place of a link (opaque).
+#[derive(Debug)]
+pub struct LinkSlot<H: Home> {
+    /// Raw name of the link that is here, 0 if none.
+    id: AtomicU32,
+    /// Of the last link here; written under the control lock.
+    generation: AtomicU32,
+    /// Turns of `service` begun and ended; odd: one is running.
+    pub(crate) turns: Turns,
+    /// The link was up when last looked at.
+    up: AtomicBool,
+    owner: Owner,
+    pub(crate) link: Lock<H::Lock, Option<Link>>,
+}
+
+impl<H: Home> Default for LinkSlot<H> {
+    fn default() -> Self {
+        Self {
+            id: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
+            turns: Turns::default(),
+            up: AtomicBool::new(false),
+            owner: Owner::new(),
+            link: Lock::new(None),
+        }
+    }
+}
+
+/// Copy phases of one link.
+#[derive(Debug)]
+pub(crate) struct Turns(AtomicU64);
+
+/// A copy phase; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct CopyPhase<'a>(&'a Turns);
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+impl Turns {
+    /// Begins a copy phase. `None` if another thread is in one.
+    #[inline]
+    pub(crate) fn enter(&self) -> Option<CopyPhase<'_>> {
+        let turns = self.0.load(Ordering::Relaxed);
+        if turns & 1 != 0 {
+            return None;
+        }
+        let odd = turns.wrapping_add(1);
+        self.0
+            .compare_exchange(turns, odd, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()?;
+        fence(Ordering::SeqCst);
+        Some(CopyPhase(self))
+    }
+
+    /// Waits until a copy phase that is running now has ended. What the caller stored before is seen by every
+    /// later one.
+    pub(crate) fn wait(&self, relax: impl Fn()) {
+        fence(Ordering::SeqCst);
+        let turns = self.0.load(Ordering::Acquire);
+        if turns & 1 != 0 {
+            while self.0.load(Ordering::Acquire) == turns {
+                relax();
+            }
+        }
+    }
+}
+
+impl Drop for CopyPhase<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let turns = self.0.0.load(Ordering::Relaxed);
+        self.0.0.store(turns.wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl<H: Home> LinkSlot<H> {
+    /// The link, if it has that name, locked.
+    #[inline]
+    pub(crate) fn lock(&self, id: LinkId) -> Option<LockGuard<'_, H::Lock, Option<Link>>> {
+        let guard = self.link.lock();
+        (id.0 != 0 && self.id.load(Ordering::Relaxed) == id.0 && guard.is_some()).then_some(guard)
+    }
+
+    /// The name of the link that is here.
+    fn id(&self) -> Option<LinkId> {
+        match self.id.load(Ordering::Acquire) {
+            0 => None,
+            id => Some(LinkId(id)),
+        }
+    }
+}
+
+impl<H: Home> Device<H> {
+    /// Adds a link to a peer (or to this host itself: loopback), without rails.
+    ///
+    /// # Errors
+    /// There is a link to that host, or no place for another.
+    pub fn add_link(&self, config: LinkConfig, storage: LinkStorage) -> Result<LinkId, DeviceError> {
+        let _control = self.control.lock();
+        if self.link_to(config.peer).is_some() {
+            return Err(DeviceError::Exists);
+        }
+        let free = self
+            .links
+            .iter()
+            .enumerate()
+            .find(|(_, slot)| slot.id().is_none());
+        let (index, slot) = free.ok_or(DeviceError::Full(Object::Link))?;
+        let index = u16::try_from(index).map_err(|_| DeviceError::Storage)?;
+        let (generation, _) = split(slot.generation.load(Ordering::Relaxed));
+        let generation = next_generation(generation);
+        slot.generation.store(u32::from(generation), Ordering::Relaxed);
+        let id = LinkId::new(index, generation);
+        let mut link = slot.link.lock();
+        *link = Some(Link::new(config, storage));
+        slot.id.store(id.0, Ordering::Release);
+        Ok(id)
+    }
+
+    /// Adds a rail to a link; with the first the link is up.
+    ///
+    /// # Errors
+    /// No such link, or it does not take the rail.
+    pub fn attach_rail(
+        &self,
+        link: LinkId,
+        now: Nanos,
+        rail: RailId,
+        config: &RailConfig,
+    ) -> Result<(), DeviceError> {
+        let slot = self.link_slot(link).ok_or(DeviceError::NoLink)?;
+        let mut guard = slot.lock(link).ok_or(DeviceError::NoLink)?;
+        guard
+            .as_mut()
+            .ok_or(DeviceError::NoLink)?
+            .attach_rail(now, rail, config)?;
+        slot.up.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Removes a rail that has been stopped. Without another one the link fails.
+    ///
+    /// # Errors
+    /// No such link.
+    pub fn detach_rail(
+        &self,
+        link: LinkId,
+        port: &H::Port,
+        now: Nanos,
+        rail: RailId,
+    ) -> Result<(), DeviceError> {
+        self.end(link, port, |link| link.detach_rail(now, rail, self))
+    }
+
+    /// Fails a link: all work on it completes `LINK_DOWN`, connected endpoints go to error.
+    ///
+    /// # Errors
+    /// No such link.
+    pub fn fail_link(&self, link: LinkId, port: &H::Port, now: Nanos) -> Result<(), DeviceError> {
+        self.end(link, port, |link| link.fail(now, self))
+    }
+
+    /// Fails a link, waits for a turn of [`Self::service`] that is running in another thread, and forgets the
+    /// link. Its storage is dropped.
+    ///
+    /// # Errors
+    /// No such link.
+    pub fn remove_link(&self, link: LinkId, port: &H::Port, now: Nanos) -> Result<(), DeviceError> {
+        self.fail_link(link, port, now)?;
+        let slot = self.link_slot(link).ok_or(DeviceError::NoLink)?;
+        let _phase = loop {
+            match slot.turns.enter() {
+                Some(phase) => break phase,
+                None => self.home.relax(),
+            }
+        };
+        let mut guard = slot.lock(link).ok_or(DeviceError::NoLink)?;
+        slot.id.store(0, Ordering::Release);
+        let gone = guard.take();
+        drop(guard);
+        if let Some(mut gone) = gone {
+            while let Some(token) = gone.next_released() {
+                port.release(token);
+            }
+        }
+        Ok(())
+    }
+
+    /// The link to a host.
+    pub fn link_to(&self, node: NodeId) -> Option<LinkId> {
+        self.links.iter().find_map(|slot| {
+            let id = slot.id()?;
+            let guard = slot.lock(id)?;
+            let link = guard.as_ref()?;
+            (link.config().peer == node).then_some(id)
+        })
+    }
+
+    /// Whether a link has a rail and has not failed.
+    pub fn is_up(&self, link: LinkId) -> bool {
+        self.with_link(link, |link| link.is_up()).unwrap_or(false)
+    }
+
+    /// Who drives the link. A home that drives all its links together uses an [`Owner`] of its own.
+    pub fn owner(&self, link: LinkId) -> Option<&Owner> {
+        self.link_slot(link).map(|slot| &slot.owner)
+    }
+
+    /// What has happened on a link.
+    pub fn counters(&self, link: LinkId) -> Option<Counters> {
+        self.with_link(link, |link| *link.counters())
+    }
+
+    /// Calls `f` with the link of that name, under its lock.
+    #[inline]
+    pub(crate) fn with_link<T>(&self, id: LinkId, f: impl FnOnce(&mut Link) -> T) -> Option<T> {
+        self.link_slot(id)?.lock(id)?.as_mut().map(f)
+    }
+
+    /// Calls `f` with every link, each under its lock.
+    pub(crate) fn for_each_link(&self, mut f: impl FnMut(&mut Link)) {
+        for slot in self.links.iter() {
+            if let Some(mut guard) = slot.id().and_then(|id| slot.lock(id)) {
+                if let Some(link) = guard.as_mut() {
+                    f(link);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn link_slot(&self, id: LinkId) -> Option<&LinkSlot<H>> {
+        self.links.get(id.index())
+    }
+
+    /// Tells every link that an endpoint is gone.
+    pub(crate) fn close_target(&self, ep: EndpointId, now: Nanos) {
+        self.for_each_link(|link| link.receive_posted(now, ep.0));
+    }
+
+    /// Waits until every copy that was running has ended.
+    pub(crate) fn wait_for_copies(&self) {
+        for slot in self.links.iter() {
+            slot.turns.wait(|| self.home.relax());
+        }
+    }
+
+    /// Notices that a link has gone down since it was last looked at. No lock may be held.
+    pub(crate) fn look_at(&self, id: LinkId, up: bool) {
+        let Some(slot) = self.link_slot(id) else { return };
+        if up || !slot.up.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        for endpoint in self.endpoints.iter() {
+            let connected = |tx: &crate::endpoint::Tx<H>| {
+                let ah = tx.handles.first().and_then(|handle| handle.0);
+                (tx.kind == EndpointKind::Connected && ah.is_some_and(|ah| ah.link == id)).then_some(tx.id)
+            };
+            let ep = endpoint.tx.lock().as_ref().and_then(connected);
+            if let Some(ep) = ep.filter(|_| endpoint.fail()) {
+                self.attend(endpoint, ep, FAILED);
+            }
+        }
+    }
+
+    fn end(&self, id: LinkId, port: &H::Port, f: impl FnOnce(&mut Link)) -> Result<(), DeviceError> {
+        let up = self
+            .with_link(id, |link| {
+                f(link);
+                while let Some(token) = link.next_released() {
+                    port.release(token);
+                }
+                link.is_up()
+            })
+            .ok_or(DeviceError::NoLink)?;
+        self.look_at(id, up);
+        Ok(())
+    }
+}

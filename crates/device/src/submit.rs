@@ -1,0 +1,441 @@
+//! From entries on a submission queue to work on a link.
+
+use usb4_engine::{FlowId, Link, MemAt, Nanos, OpenError, Operation, PostError, Work};
+use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Sqe, sqe_flags};
+
+use crate::cq::{CONNECTED, NoRoom, Op, UNSIGNALED};
+use crate::endpoint::{EndpointSlot, HUNGRY, RETRY, STARVED, Tx};
+use crate::host::join_cookie;
+use crate::sync::Ordering;
+use crate::{Device, EndpointId, EndpointKind, EndpointState, Home, LinkId, LockGuard};
+
+/// Most entries taken per call: bounds how long a link's lock is held.
+const BATCH: u32 = 64;
+
+/// What became of an entry.
+enum Taken {
+    /// It is work on a link, or has completed.
+    Done,
+    /// There is no room for it now; it stays on the queue.
+    Stuck,
+    /// The completion queue is hostile or gone.
+    Dead,
+}
+
+/// The link whose lock is held from entry to entry.
+struct Session<'a, H: Home> {
+    held: Option<Held<'a, H>>,
+}
+
+type Held<'a, H> = (LinkId, LockGuard<'a, <H as Home>::Lock, Option<Link>>);
+
+impl<H: Home> Device<H> {
+    /// Takes what the client has posted on an endpoint's queues, at most 64 submissions. Returns whether there
+    /// was anything. Call [`Self::service`] on the links afterwards.
+    #[inline]
+    pub fn submit(&self, ep: EndpointId, now: Nanos) -> bool {
+        let Some(slot) = self.endpoint(ep) else {
+            return false;
+        };
+        let mut progress = false;
+        if slot.attention.load(Ordering::Acquire) & (HUNGRY | STARVED) != 0 {
+            progress = self.feed(slot, ep, now);
+        }
+        self.drain_sq(slot, ep, now) | progress
+    }
+
+    /// [`Self::submit`] for every endpoint; for homes that poll their clients' queues.
+    pub fn submit_all(&self, now: Nanos) -> bool {
+        let mut progress = false;
+        for slot in self.endpoints.iter() {
+            if let Some(ep) = slot.id() {
+                progress |= self.submit(ep, now);
+            }
+        }
+        progress
+    }
+
+    /// Before a home that polls its clients' queues sleeps: asks all clients to call `ENTER` (sets NEED_WAKEUP).
+    /// True if all submission queues were empty afterwards, so that it may sleep.
+    pub fn arm_all(&self) -> bool {
+        let mut empty = true;
+        for slot in self.endpoints.iter().filter(|slot| slot.id().is_some()) {
+            if let Some(tx) = slot.tx.lock().as_mut() {
+                // A hostile index is found, and acted on, by the next submit.
+                empty &= tx.sq.arm() == Ok(true);
+            }
+        }
+        empty
+    }
+
+    /// The home polls again: clients need not call `ENTER`.
+    pub fn disarm_all(&self) {
+        for slot in self.endpoints.iter().filter(|slot| slot.id().is_some()) {
+            if let Some(tx) = slot.tx.lock().as_mut() {
+                tx.sq.disarm();
+            }
+        }
+    }
+
+    /// Takes entries off an endpoint's submission queue.
+    pub(crate) fn drain_sq(&self, slot: &EndpointSlot<H>, ep: EndpointId, now: Nanos) -> bool {
+        let mut guard = slot.tx.lock();
+        let Some(tx) = guard.as_mut().filter(|tx| tx.id == ep) else {
+            return false;
+        };
+        let mut session = Session { held: None };
+        let mut count = 0_u32;
+        while count < BATCH {
+            let sqe = match tx.sq.peek() {
+                Ok(Some(sqe)) => sqe,
+                Ok(None) => break,
+                Err(_) => {
+                    self.kill(slot, ep);
+                    break;
+                }
+            };
+            match self.take(slot, tx, &mut session, &sqe, now) {
+                Taken::Done => {}
+                Taken::Stuck => {
+                    self.attend(slot, ep, RETRY);
+                    break;
+                }
+                Taken::Dead => {
+                    self.kill(slot, ep);
+                    break;
+                }
+            }
+            tx.sq.advance();
+            count = count.saturating_add(1);
+        }
+        tx.sq.release();
+        if count == BATCH {
+            self.attend(slot, ep, RETRY);
+        }
+        count != 0
+    }
+
+    /// Receives have been posted, or completions polled, on an endpoint messages wait for.
+    pub(crate) fn feed(&self, slot: &EndpointSlot<H>, ep: EndpointId, now: Nanos) -> bool {
+        {
+            let mut rx = slot.rx.lock();
+            let Some(rx) = rx.as_mut().filter(|rx| rx.id == ep) else {
+                return false;
+            };
+            match rx.rq.available() {
+                Ok(0) => {
+                    // Still none: the client's next call must be noticed.
+                    slot.attention.fetch_or(HUNGRY, Ordering::AcqRel);
+                    if rx.rq.arm() != Ok(false) {
+                        return false;
+                    }
+                }
+                Ok(_) => {}
+                Err(_) => {
+                    self.kill(slot, ep);
+                    return true;
+                }
+            }
+            let room = self.cq(rx.cq).and_then(|cq| cq.with(rx.cq, |cq| cq.has_room()));
+            if room == Some(false) {
+                self.attend(slot, ep, STARVED);
+                return false;
+            }
+            slot.attention.fetch_and(!HUNGRY, Ordering::AcqRel);
+            rx.rq.disarm();
+        }
+        self.for_each_link(|link| link.receive_posted(now, ep.0));
+        true
+    }
+
+    /// An endpoint in error or killed: closes its flows and completes what is posted on its queues as flushed.
+    pub(crate) fn flush(&self, slot: &EndpointSlot<H>, ep: EndpointId, now: Nanos) -> bool {
+        {
+            let mut tx = slot.tx.lock();
+            let Some(tx) = tx.as_mut().filter(|tx| tx.id == ep) else {
+                return false;
+            };
+            self.close_flows(&mut tx.handles, now);
+        }
+        self.close_target(ep, now);
+        self.drain_sq(slot, ep, now) | self.flush_receives(slot, ep)
+    }
+
+    fn take<'a>(
+        &'a self,
+        slot: &EndpointSlot<H>,
+        tx: &mut Tx<H>,
+        session: &mut Session<'a, H>,
+        sqe: &Sqe,
+        now: Nanos,
+    ) -> Taken {
+        match slot.state() {
+            EndpointState::Ready => {}
+            EndpointState::Unconnected => return self.refuse(slot, tx, sqe, CqeStatus::Invalid),
+            EndpointState::Error | EndpointState::Killed => {
+                return self.refuse(slot, tx, sqe, CqeStatus::Flushed);
+            }
+        }
+        let Ok(op) = sqe.check() else {
+            return self.refuse(slot, tx, sqe, CqeStatus::Invalid);
+        };
+        let flow = match self.flow(tx, session, sqe.ah, now) {
+            Ok(flow) => flow,
+            Err(status) => return self.refuse(slot, tx, sqe, status),
+        };
+        let local = match self.local_buffer(tx, sqe) {
+            Ok(local) => local,
+            Err(status) => return self.refuse(slot, tx, sqe, status),
+        };
+        let connected = if tx.kind == EndpointKind::Connected {
+            CONNECTED
+        } else {
+            0
+        };
+        let unsignaled = if sqe.flags & sqe_flags::UNSIGNALED != 0 {
+            UNSIGNALED
+        } else {
+            0
+        };
+        let record = Op {
+            user_data: sqe.user_data,
+            ep: tx.id.0,
+            op: sqe.op,
+            flags: connected | unsignaled,
+        };
+        let reserved = self
+            .cq(tx.cq)
+            .and_then(|cq| cq.with(tx.cq, |cq| cq.reserve(record)));
+        let posted = match reserved {
+            Some(Ok(place)) => {
+                let cookie = join_cookie(tx.cq, place);
+                let work = Work {
+                    cookie,
+                    op: operation(op, sqe),
+                    local,
+                    len: sqe.len,
+                };
+                match session
+                    .link()
+                    .map_or(Err(PostError::Down), |link| link.post(now, flow, work))
+                {
+                    Ok(()) => return Taken::Done,
+                    Err(error) => {
+                        self.cq(tx.cq).and_then(|cq| cq.with(tx.cq, |cq| cq.end(place)));
+                        error
+                    }
+                }
+            }
+            Some(Err(NoRoom::Full)) => PostError::Full,
+            Some(Err(NoRoom::Dead)) | None => {
+                self.give_back(local);
+                return Taken::Dead;
+            }
+        };
+        self.give_back(local);
+        match posted {
+            PostError::Full => Taken::Stuck,
+            PostError::Invalid => self.refuse(slot, tx, sqe, CqeStatus::Invalid),
+            PostError::Down => self.refuse(slot, tx, sqe, CqeStatus::LinkDown),
+            PostError::Closed => {
+                // The peer's endpoint is gone. The next entry tries again, with a new flow.
+                let open = tx
+                    .handles
+                    .get_mut(sqe.ah as usize)
+                    .and_then(|handle| handle.take_flow());
+                if let (Some((_, flow)), Some(link)) = (open, session.link()) {
+                    link.close_flow(now, flow, self);
+                }
+                self.refuse(slot, tx, sqe, CqeStatus::Gone)
+            }
+        }
+    }
+
+    /// The flow behind an address handle, opened if need be; the session then holds its link.
+    #[inline]
+    fn flow<'a>(
+        &'a self,
+        tx: &mut Tx<H>,
+        session: &mut Session<'a, H>,
+        ah: u32,
+        _now: Nanos,
+    ) -> Result<FlowId, CqeStatus> {
+        let (id, incarnation) = (tx.id.0, tx.incarnation);
+        let handle = tx
+            .handles
+            .get_mut(ah as usize)
+            .and_then(|handle| handle.0.as_mut());
+        let handle = handle.ok_or(CqeStatus::Invalid)?;
+        if let Some(flow) = handle.flow {
+            if session.hold(self, handle.link) {
+                return Ok(flow);
+            }
+            handle.flow = None;
+        }
+        // The link may have come back under another name since the handle was made.
+        session.held = None;
+        handle.link = self.link_to(handle.dst.node).ok_or(CqeStatus::Unreachable)?;
+        session.hold(self, handle.link);
+        let link = session.link().ok_or(CqeStatus::Unreachable)?;
+        match link.open_flow(id, incarnation, &handle.dst) {
+            Ok(flow) => {
+                handle.flow = Some(flow);
+                Ok(flow)
+            }
+            Err(OpenError::Full) => Err(CqeStatus::Resource),
+            Err(OpenError::Down) => Err(CqeStatus::Unreachable),
+        }
+    }
+
+    #[inline]
+    fn local_buffer(&self, tx: &Tx<H>, sqe: &Sqe) -> Result<Option<MemAt>, CqeStatus> {
+        if sqe.len == 0 {
+            return Ok(None);
+        }
+        let key = if sqe.local_key == LOCAL_PROCESS {
+            tx.process_key
+        } else {
+            sqe.local_key
+        };
+        match self
+            .regions
+            .acquire_local(tx.client, key, sqe.local_addr, u64::from(sqe.len))
+        {
+            Ok(at) => Ok(Some(at)),
+            Err(denied) => {
+                self.tell_idle(denied.0);
+                Err(CqeStatus::Invalid)
+            }
+        }
+    }
+
+    fn give_back(&self, local: Option<MemAt>) {
+        if let Some(at) = local {
+            self.release_region(at.mem);
+        }
+    }
+
+    /// Completes an entry that did not become work.
+    #[cold]
+    fn refuse(&self, slot: &EndpointSlot<H>, tx: &Tx<H>, sqe: &Sqe, status: CqeStatus) -> Taken {
+        let cqe = Cqe {
+            user_data: sqe.user_data,
+            op: sqe.op,
+            status: status.code(),
+            len: sqe.len,
+            ..Cqe::default()
+        };
+        let shown = self.show(tx.cq, &cqe);
+        if matches!(shown, Taken::Done) && tx.kind == EndpointKind::Connected && slot.fail() {
+            self.attend(slot, tx.id, crate::endpoint::FAILED);
+        }
+        shown
+    }
+
+    /// Shows a completion that has no place reserved.
+    fn show(&self, id: crate::CqId, cqe: &Cqe) -> Taken {
+        let shown = self.cq(id).and_then(|cq| {
+            cq.with(id, |cq| {
+                cq.push_now(cqe).map(|armed| {
+                    if armed {
+                        self.home.wake(&cq.waker);
+                    }
+                })
+            })
+        });
+        match shown {
+            Some(Ok(())) => Taken::Done,
+            Some(Err(NoRoom::Full)) => Taken::Stuck,
+            Some(Err(NoRoom::Dead)) | None => Taken::Dead,
+        }
+    }
+
+    /// Completes posted receives as flushed, at most a batch.
+    fn flush_receives(&self, slot: &EndpointSlot<H>, ep: EndpointId) -> bool {
+        let mut guard = slot.rx.lock();
+        let Some(rx) = guard.as_mut().filter(|rx| rx.id == ep) else {
+            return false;
+        };
+        let mut count = 0_u32;
+        while let Ok(Some(rqe)) = rx.rq.peek() {
+            let cqe = Cqe {
+                user_data: rqe.user_data,
+                op: OpCode::Send.code(),
+                status: CqeStatus::Flushed.code(),
+                flags: usb4_ring_abi::cqe_flags::RECV,
+                ..Cqe::default()
+            };
+            let shown = if count == BATCH {
+                Taken::Stuck
+            } else {
+                self.show(rx.cq, &cqe)
+            };
+            match shown {
+                Taken::Done => rx.rq.advance(),
+                Taken::Stuck => {
+                    self.attend(slot, ep, crate::endpoint::FAILED);
+                    break;
+                }
+                Taken::Dead => break,
+            }
+            count = count.saturating_add(1);
+        }
+        rx.rq.release();
+        count != 0
+    }
+}
+
+impl<'a, H: Home> Session<'a, H> {
+    /// Holds the lock of that link, and no other; false if the link is gone.
+    #[inline]
+    fn hold(&mut self, device: &'a Device<H>, id: LinkId) -> bool {
+        if self.held.as_ref().is_some_and(|(held, _)| *held == id) {
+            return true;
+        }
+        // The other link's lock goes first: no thread holds two.
+        self.held = None;
+        self.held = device
+            .link_slot(id)
+            .and_then(|slot| slot.lock(id))
+            .map(|guard| (id, guard));
+        self.held.is_some()
+    }
+
+    #[inline]
+    fn link(&mut self) -> Option<&mut Link> {
+        self.held.as_mut().and_then(|(_, guard)| guard.as_mut())
+    }
+}
+
+fn operation(op: OpCode, sqe: &Sqe) -> Operation {
+    let [first, second, third, fourth] = sqe.args;
+    let imm = (sqe.flags & sqe_flags::IMM != 0).then_some(fourth);
+    let (remote_addr, remote_key) = (first, second);
+    match op {
+        OpCode::Send => Operation::Send {
+            imm,
+            prefix: sqe.prefix(),
+            prefix_len: sqe.prefix_len,
+        },
+        OpCode::Write => Operation::Write {
+            remote_addr,
+            remote_key,
+            imm,
+        },
+        OpCode::Read => Operation::Read {
+            remote_addr,
+            remote_key,
+        },
+        OpCode::FetchAdd => Operation::FetchAdd {
+            remote_addr,
+            remote_key,
+            add: third,
+        },
+        OpCode::CompareSwap => Operation::CompareSwap {
+            remote_addr,
+            remote_key,
+            compare: fourth,
+            swap: third,
+        },
+    }
+}
