@@ -65,10 +65,12 @@ impl Rtt {
 
 /// Fraction bits of a [`Cost`].
 const COST_SHIFT: u32 = 16;
-/// Lowest rate believed: a rail slower than this is not worth a share of the traffic.
-const RATE_MIN: u64 = 10_000_000;
+/// Lowest rate believed; a tenth of the slowest host router known (ASM4242, 5 Gb/s per ring).
+const RATE_MIN: u64 = 500_000_000;
 /// Highest rate believed; five times USB4 v2 per lane pair.
 const RATE_MAX: u64 = 400_000_000_000;
+/// Fewest bytes a rate is measured over: eight frames. With fewer under way the round trip is the limit.
+const RATE_BYTES: u64 = 32_768;
 /// Shortest interval a rate is measured over.
 const RATE_INTERVAL: Nanos = 10_000;
 /// Longest interval: what took longer has met a pause of the home, not the rail's rate.
@@ -99,7 +101,7 @@ impl Cost {
     /// Learns from `bytes` having been delivered in `elapsed`. Unless the sender kept the rail `busy`, the
     /// interval has idle time in it and can only show that the rail is faster than thought.
     pub(crate) fn sample(&mut self, bytes: u64, elapsed: Nanos, busy: bool) {
-        if bytes == 0 || !(RATE_INTERVAL..=RATE_INTERVAL_MAX).contains(&elapsed) {
+        if bytes < RATE_BYTES || !(RATE_INTERVAL..=RATE_INTERVAL_MAX).contains(&elapsed) {
             return;
         }
         let Some(cost) = (elapsed << COST_SHIFT).checked_div(bytes) else {
@@ -150,10 +152,10 @@ mod tests {
 
     #[test]
     fn rates_of_zero_and_infinity_are_clamped() {
-        assert_eq!(Cost::of_rate(0).rate() / 1_000_000, 10);
+        assert_eq!(Cost::of_rate(0).rate() / 1_000_000, 500);
         assert!(Cost::of_rate(u64::MAX).rate() > 390_000_000_000);
         let mut cost = Cost::of_rate(12_000_000_000);
-        cost.sample(1, RATE_INTERVAL_MAX, true);
+        cost.sample(RATE_BYTES, RATE_INTERVAL_MAX, true);
         cost.sample(u64::MAX, RATE_INTERVAL, true);
         assert!(cost.rate() >= RATE_MIN / 2);
     }
@@ -161,7 +163,8 @@ mod tests {
     #[test]
     fn an_idle_sender_does_not_make_the_rail_look_slow() {
         let mut cost = Cost::of_rate(12_000_000_000);
-        cost.sample(4096, 1_000_000, false);
+        cost.sample(40_960, 1_000_000, false);
+        cost.sample(4_096, 1_000_000, true);
         assert!(cost.rate() > 11_900_000_000);
         for _ in 0..100 {
             cost.sample(40_960, 65_536, true);
