@@ -6,6 +6,8 @@
 
 pub mod control_parse;
 pub mod frame_parse;
+mod input;
+pub mod rail_control;
 
 use std::path::Path;
 
@@ -56,5 +58,10 @@ mod tests {
     #[test]
     fn control_parse_survives_its_seeds() {
         try_all(crate::control_parse::run, &crate::control_parse::seeds());
+    }
+
+    #[test]
+    fn rail_control_survives_its_seeds() {
+        try_all(crate::rail_control::run, &crate::rail_control::seeds());
     }
 }

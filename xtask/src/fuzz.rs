@@ -23,7 +23,11 @@ pub(crate) struct Args {
 }
 
 /// A target and the longest input it can make use of.
-const TARGETS: [(&str, u32); 2] = [("frame_parse", 4100), ("control_parse", 100)];
+const TARGETS: [(&str, u32); 3] = [
+    ("frame_parse", 4100),
+    ("control_parse", 100),
+    ("rail_control", 1024),
+];
 
 /// Instrumentation for libFuzzer: edge counters, and the operands of comparisons to steer by.
 const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
