@@ -1,0 +1,169 @@
+//! `usb4_ring.h` says what the Rust types are: a C compiler is asked for every constant, size and offset.
+#![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::mem::offset_of;
+use std::process::Command;
+
+use usb4_ring_abi::{
+    ABI_VERSION, ARMED, CONSUMER_WORD, Cqe, CqeStatus, ENTRIES_WORD, FLAGS_WORD, LOCAL_PROCESS, MAX_DEPTH,
+    MAX_MESSAGE, NEED_WAKEUP, Op, PREFIX_MAX, PRODUCER_WORD, Rqe, Sqe, cqe_flags, sqe_flags,
+};
+
+/// What C must print for each expression.
+fn expected() -> BTreeMap<String, u64> {
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    let mut constant = |name: &str, value: u64| {
+        expected.insert(format!("USB4_RING_{name}"), value);
+    };
+    constant("ABI_VERSION", ABI_VERSION.into());
+    constant("PRODUCER_WORD", PRODUCER_WORD as u64);
+    constant("CONSUMER_WORD", CONSUMER_WORD as u64);
+    constant("FLAGS_WORD", FLAGS_WORD as u64);
+    constant("ENTRIES_WORD", ENTRIES_WORD as u64);
+    constant("MAX_DEPTH", MAX_DEPTH.into());
+    constant("NEED_WAKEUP", NEED_WAKEUP);
+    constant("ARMED", ARMED);
+    constant("LOCAL_PROCESS", LOCAL_PROCESS.into());
+    constant("PREFIX_MAX", PREFIX_MAX.into());
+    constant("MAX_MESSAGE", MAX_MESSAGE.into());
+    constant("OP_SEND", Op::Send.code().into());
+    constant("OP_WRITE", Op::Write.code().into());
+    constant("OP_READ", Op::Read.code().into());
+    constant("OP_FETCH_ADD", Op::FetchAdd.code().into());
+    constant("OP_COMPARE_SWAP", Op::CompareSwap.code().into());
+    constant("SQE_IMM", sqe_flags::IMM.into());
+    constant("SQE_UNSIGNALED", sqe_flags::UNSIGNALED.into());
+    constant("CQE_IMM", cqe_flags::IMM.into());
+    constant("CQE_RECV", cqe_flags::RECV.into());
+    constant("CQE_WRITE_IMM", cqe_flags::WRITE_IMM.into());
+    for status in CqeStatus::ALL {
+        let mut name = String::from("STATUS");
+        for c in format!("{status:?}").chars() {
+            if c.is_ascii_uppercase() {
+                name.push('_');
+            }
+            name.push(c.to_ascii_uppercase());
+        }
+        constant(&name, status.code().into());
+    }
+    macro_rules! layout {
+        ($rust:ident, $c:literal, $($field:ident)*) => {
+            expected.insert(concat!("sizeof(struct ", $c, ")").into(), size_of::<$rust>() as u64);
+            $(expected.insert(
+                concat!("offsetof(struct ", $c, ", ", stringify!($field), ")").into(),
+                offset_of!($rust, $field) as u64,
+            );)*
+        };
+    }
+    layout!(Sqe, "usb4_ring_sqe", op flags prefix_len reserved ah user_data local_addr local_key len args);
+    layout!(Rqe, "usb4_ring_rqe", user_data addr local_key len reserved);
+    layout!(Cqe, "usb4_ring_cqe", user_data op status flags len value src reserved);
+    expected
+}
+
+#[test]
+fn the_c_header_and_the_rust_types_agree() {
+    let expected = expected();
+    let mut source = String::from("#include <stddef.h>\n#include <stdio.h>\n#include \"usb4_ring.h\"\n");
+    source.push_str("int main(void)\n{\n");
+    for expression in expected.keys() {
+        writeln!(
+            source,
+            "\tprintf(\"%s=%llu\\n\", \"{expression}\", (unsigned long long)({expression}));"
+        )
+        .unwrap();
+    }
+    source.push_str("\treturn 0;\n}\n");
+
+    let dir = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let (c, probe) = (dir.join("uapi.c"), dir.join("uapi"));
+    std::fs::write(&c, source).unwrap();
+    let status = Command::new("cc")
+        .args([
+            "-Wall",
+            "-Wextra",
+            "-Wpadded",
+            "-Werror",
+            "-std=gnu11",
+            "-I",
+            env!("CARGO_MANIFEST_DIR"),
+        ])
+        .args([c.as_os_str(), "-o".as_ref(), probe.as_os_str()])
+        .status()
+        .unwrap();
+    assert!(status.success(), "the header does not compile");
+    let output = String::from_utf8(Command::new(&probe).output().unwrap().stdout).unwrap();
+    let found: BTreeMap<String, u64> = output
+        .lines()
+        .map(|line| line.split_once('=').unwrap())
+        .map(|(expression, value)| (expression.to_owned(), value.parse().unwrap()))
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_header_defines_nothing_the_comparison_leaves_out() {
+    let header = include_str!("../usb4_ring.h");
+    let expected = expected();
+    for line in header.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["#define", name, _, ..] => assert!(expected.contains_key(*name), "{name}"),
+            [name, "=", ..] => assert!(expected.contains_key(*name), "{name}"),
+            [kind, field] if kind.starts_with("__u") => {
+                let field = field.trim_end_matches(';').split('[').next().unwrap();
+                let suffix = format!(", {field})");
+                assert!(expected.keys().any(|key| key.ends_with(&suffix)), "{field}");
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn words_and_fields_are_the_same_bytes() {
+    // On the little-endian machines this runs on, the C view of an entry is its words.
+    let sqe = Sqe {
+        op: 1,
+        flags: 2,
+        prefix_len: 3,
+        reserved: 4,
+        ah: 5,
+        user_data: 6,
+        local_addr: 7,
+        local_key: 8,
+        len: 9,
+        args: [10, 11, 12, 13],
+    };
+    let bytes: Vec<u8> = sqe
+        .to_words()
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    assert_eq!(bytes[offset_of!(Sqe, prefix_len)], 3);
+    assert_eq!(bytes[offset_of!(Sqe, ah)..][..4], 5_u32.to_le_bytes());
+    assert_eq!(bytes[offset_of!(Sqe, len)..][..4], 9_u32.to_le_bytes());
+    assert_eq!(bytes[offset_of!(Sqe, args) + 24..][..8], 13_u64.to_le_bytes());
+    let cqe = Cqe {
+        user_data: 1,
+        op: 2,
+        status: 3,
+        flags: 4,
+        len: 5,
+        value: 6,
+        src: 7,
+        reserved: 8,
+    };
+    let bytes: Vec<u8> = cqe
+        .to_words()
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    assert_eq!(bytes[offset_of!(Cqe, status)], 3);
+    assert_eq!(bytes[offset_of!(Cqe, flags)..][..2], 4_u16.to_le_bytes());
+    assert_eq!(bytes[offset_of!(Cqe, len)..][..4], 5_u32.to_le_bytes());
+    assert_eq!(bytes[offset_of!(Cqe, src)..][..4], 7_u32.to_le_bytes());
+}
