@@ -44,6 +44,17 @@ pub(crate) struct Arrived {
     pub(crate) chunk: Chunk,
 }
 
+/// What has become of a chunk that was to be parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parking {
+    /// It is parked and refers to its frame.
+    Parked,
+    /// It had been parked before.
+    Duplicate,
+    /// The park is full.
+    NoRoom,
+}
+
 /// The parked chunks of one flow and sequence space, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queue {
@@ -92,12 +103,6 @@ impl Park {
         self.slab
     }
 
-    /// Chunks that can be parked.
-    #[inline]
-    pub(crate) fn room(&self) -> u32 {
-        self.room
-    }
-
     /// Chunks parked.
     pub(crate) fn used(&self) -> usize {
         self.slab.len().wrapping_sub(self.room as usize)
@@ -109,12 +114,11 @@ impl Park {
         at(&self.slab, queue.head).map(|parked| parked.seq)
     }
 
-    /// Parks a chunk. False if it is parked already or there is no room; true means that one more refers to its
-    /// frame.
+    /// Parks a chunk.
     ///
     /// On one rail, chunks that wait for a lost one arrive in order, so the place is the tail. Over several rails
     /// the walk is short; a hostile peer can make it `max_parked` long.
-    pub(crate) fn insert(&mut self, queue: &mut Queue, seq: Seq, arrived: &Arrived) -> bool {
+    pub(crate) fn insert(&mut self, queue: &mut Queue, seq: Seq, arrived: &Arrived) -> Parking {
         let mut before = NONE;
         let mut after = NONE;
         match at(&self.slab, queue.tail) {
@@ -124,7 +128,7 @@ impl Park {
                     // A chunk of another life of the flow may have the same number.
                     if parked.seq.csn == seq.csn {
                         if parked.seq.epoch == seq.epoch {
-                            return false;
+                            return Parking::Duplicate;
                         }
                     } else if !csn_before(parked.seq.csn, seq.csn) {
                         break;
@@ -137,7 +141,7 @@ impl Park {
             None => {}
         }
         let Some(index) = self.free.pop(&mut self.slab) else {
-            return false;
+            return Parking::NoRoom;
         };
         self.room = self.room.wrapping_sub(1);
         if let Some(parked) = at_mut(&mut self.slab, index) {
@@ -152,7 +156,7 @@ impl Park {
         if after == NONE {
             queue.tail = index;
         }
-        true
+        Parking::Parked
     }
 
     /// Takes the first chunk; the reference on its frame goes to the caller.

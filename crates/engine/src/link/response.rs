@@ -21,47 +21,39 @@ impl Link {
         response: &Response,
         arrived: &Arrived,
         host: &H,
-    ) {
-        let Some(flow) = at(&self.tx_flows, seq.flow) else {
-            return self.violation();
+    ) -> bool {
+        let Some(flow) = at_mut(&mut self.tx_flows, seq.flow) else {
+            self.violation();
+            return true;
         };
         let ready = matches!(response, Response::Ready { .. });
         if !flow.takes_responses() || !flow.knows_epoch(seq.epoch, ready) {
-            return self.stale();
+            self.stale();
+            return true;
         }
         match turn(seq.csn, flow.response_csn) {
-            Turn::Now if self.can_take(response) => {
+            Turn::Now if self.plans.room() != 0 || !needs_plan(response) => {
                 self.take_response(now, seq, response, arrived, host);
                 self.drain_responses(now, seq.flow, host);
+                true
             }
             Turn::Now => {
-                self.park_response(seq, arrived);
+                let parking = self.park.insert(&mut flow.parked, seq, arrived);
                 self.stalled_responses.push(&mut self.tx_flows, seq.flow);
+                self.parked(parking, arrived)
             }
-            Turn::Early => self.park_response(seq, arrived),
-            Turn::Past => self.counters.rx_chunk_duplicate = self.counters.rx_chunk_duplicate.wrapping_add(1),
-            Turn::Never => self.violation(),
-        }
-    }
-
-    fn park_response(&mut self, seq: Seq, arrived: &Arrived) {
-        let Some(flow) = at_mut(&mut self.tx_flows, seq.flow) else {
-            return;
-        };
-        if self.park.insert(&mut flow.parked, seq, arrived) {
-            self.tokens.hold(arrived.token);
-            self.counters.rx_parked = self.counters.rx_parked.wrapping_add(1);
-        } else {
-            self.counters.rx_chunk_duplicate = self.counters.rx_chunk_duplicate.wrapping_add(1);
-        }
-    }
-
-    /// Whether there is room for the plan the response may need.
-    #[inline]
-    fn can_take(&self, response: &Response) -> bool {
-        match response {
-            Response::ReadData { .. } | Response::Atomic { .. } => self.plans.room() != 0,
-            _ => true,
+            Turn::Early => {
+                let parking = self.park.insert(&mut flow.parked, seq, arrived);
+                self.parked(parking, arrived)
+            }
+            Turn::Past => {
+                self.duplicate();
+                true
+            }
+            Turn::Never => {
+                self.violation();
+                true
+            }
         }
     }
 
@@ -154,7 +146,8 @@ impl Link {
             return;
         };
         if csn_before(csn, flow.acked_csn) || csn_before(flow.next_csn, csn) {
-            return self.violation();
+            self.violation();
+            return;
         }
         if csn != flow.acked_csn {
             flow.accepted = true;
@@ -457,4 +450,10 @@ impl Link {
         }
         self.end_streams(host);
     }
+}
+
+/// Whether a response may have to be followed by a plan.
+#[inline]
+fn needs_plan(response: &Response) -> bool {
+    matches!(response, Response::ReadData { .. } | Response::Atomic { .. })
 }

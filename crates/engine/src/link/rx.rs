@@ -1,19 +1,15 @@
 //! Frames in: what is accepted, whether it can be held, whose turn each chunk is.
 
-use usb4_wire::{Chunk, FrameView, Request, Response, Seq};
+use usb4_wire::{Chunk, FrameView, Request, Seq};
 
 use super::Link;
-use crate::frame::HEADER;
-use crate::list::{at, at_mut};
-use crate::park::Arrived;
+use crate::list::at_mut;
+use crate::park::{Arrived, Parking};
 use crate::rx_flow::RxState;
 use crate::{Fate, Host, Nanos, RailId, RxToken};
 
 /// How far ahead of its turn a chunk can be: more than a peer can have outstanding (65536 frames of 16 chunks).
 const MAX_AHEAD: u32 = 1 << 20;
-
-/// Of the parked chunks, those kept for chunks that have their turn but lack room for a plan: a full frame's.
-const TURN_RESERVE: u32 = 256;
 
 /// Whose turn it is.
 pub(super) enum Turn {
@@ -37,6 +33,9 @@ pub(super) fn turn(csn: u32, next: u32) -> Turn {
         _ => Turn::Never,
     }
 }
+
+/// Plans an incoming chunk may need: its own, and one for a receive it cuts off.
+const PLANS_PER_REQUEST: u32 = 2;
 
 impl Link {
     /// Takes in a frame. `head` is the whole frame or at least its first `head_len` bytes; it is not kept.
@@ -113,127 +112,46 @@ impl Link {
             return None;
         }
         let elicits = header.elicits_ack();
-        if elicits && !self.can_hold(&view) {
+        let mut held = true;
+        if elicits {
+            if !self.tokens.open(token) {
+                return None;
+            }
+            for item in view.chunks() {
+                let arrived = Arrived {
+                    payload_at: item.at,
+                    token,
+                    chunk: item.chunk,
+                };
+                held &= self.on_chunk(now, &arrived, header.ack_now, host);
+            }
+        }
+        if held {
+            self.counters.rx_frames = self.counters.rx_frames.wrapping_add(1);
+            self.counters.rx_bytes = self.counters.rx_bytes.wrapping_add(u64::from(frame_len));
+            if let Some(rail) = self.rails.get_mut(usize::from(id.0)) {
+                rail.on_received(now, header.packet, elicits, header.ack_now);
+            }
+        } else {
+            // Not acknowledged, so it is lost and comes again. What had its turn has been executed all the same:
+            // that makes room, and it is how two flows that wait for each other's chunks get on.
             self.counters.rx_no_room = self.counters.rx_no_room.wrapping_add(1);
-            self.take_what_needs_no_room(now, token, &view, host);
-            return None;
         }
-        if elicits && !self.tokens.open(token) {
-            return None;
-        }
-        // The filter above has found the rail; it is looked up again because `can_hold` needed all of `self`.
-        if let Some(rail) = self.rails.get_mut(usize::from(id.0)) {
-            rail.on_received(now, header.packet, elicits, header.ack_now);
-        }
-        self.counters.rx_frames = self.counters.rx_frames.wrapping_add(1);
-        self.counters.rx_bytes = self.counters.rx_bytes.wrapping_add(u64::from(frame_len));
-        if !elicits {
-            return None;
-        }
-        for item in view.chunks() {
-            let arrived = Arrived {
-                payload_at: item.at,
-                token,
-                chunk: item.chunk,
-            };
-            self.on_chunk(now, &arrived, header.ack_now, host);
-        }
-        Some(())
+        elicits.then_some(())
     }
 
+    /// Executes or parks a chunk, or drops it for good. False if it would have to be parked and cannot.
     #[inline]
-    fn on_chunk<H: Host + ?Sized>(&mut self, now: Nanos, arrived: &Arrived, urgent: bool, host: &H) {
+    fn on_chunk<H: Host + ?Sized>(&mut self, now: Nanos, arrived: &Arrived, urgent: bool, host: &H) -> bool {
         match arrived.chunk {
             Chunk::Request(seq, ref request) => self.on_request(now, seq, request, arrived, urgent, host),
             Chunk::Response(seq, ref response) => self.on_response(now, seq, response, arrived, host),
-            Chunk::Join { nonce } => self.join_received = Some(nonce),
-            Chunk::Ping => {}
-        }
-    }
-
-    /// Whether everything in the frame can be executed or parked. What cannot must not be acknowledged.
-    #[inline]
-    fn can_hold(&self, view: &FrameView<'_>) -> bool {
-        // No chunk header is shorter than 16 bytes.
-        let chunks = u32::from(view.header().head_len.wrapping_sub(HEADER) >> 4);
-        let room = self.park.room();
-        room >= chunks.wrapping_add(self.turn_reserve()) || self.can_take_turns(view, room)
-    }
-
-    /// Entries of the park only for chunks that have their turn.
-    #[inline]
-    fn turn_reserve(&self) -> u32 {
-        TURN_RESERVE.min(self.config.max_parked >> 1)
-    }
-
-    /// The park is nearly full: only a frame whose chunks all have their turn gets in, for it makes room. Its
-    /// chunks may still need an entry each, until there is room for their plan.
-    #[cold]
-    fn can_take_turns(&self, view: &FrameView<'_>, room: u32) -> bool {
-        let mut needed = 0u32;
-        let mut last: Option<(bool, u32, u32)> = None;
-        for item in view.chunks() {
-            let (request, seq, next) = match item.chunk {
-                Chunk::Request(seq, ref request) => match at(&self.rx_flows, seq.flow) {
-                    Some(flow) if flow.state == RxState::Waiting || flow.state == RxState::Free => {
-                        if !matches!(request, Request::FlowOpen { .. })
-                            && last != Some((true, seq.flow, seq.csn))
-                        {
-                            return false;
-                        }
-                        (true, seq, seq.csn)
-                    }
-                    Some(flow) if flow.epoch == seq.epoch && !flow.rnr => (true, seq, flow.next_csn),
-                    _ => continue,
-                },
-                Chunk::Response(seq, _) => match at(&self.tx_flows, seq.flow) {
-                    Some(flow) if flow.takes_responses() => (false, seq, flow.response_csn),
-                    _ => continue,
-                },
-                Chunk::Ping | Chunk::Join { .. } => continue,
-            };
-            let follows = last == Some((request, seq.flow, seq.csn));
-            match turn(seq.csn, next) {
-                Turn::Past | Turn::Never => continue,
-                Turn::Early if !follows => return false,
-                Turn::Now | Turn::Early => {}
+            Chunk::Join { nonce } => {
+                self.join_received = Some(nonce);
+                true
             }
-            last = Some((request, seq.flow, seq.csn.wrapping_add(1)));
-            needed = needed.wrapping_add(1);
+            Chunk::Ping => true,
         }
-        needed <= room
-    }
-
-    /// A frame that cannot be held is lost, but what its responses say is taken all the same, where that needs no
-    /// room: two sides that are short of it could otherwise wait for each other. When the frame comes again,
-    /// those chunks have had their turn.
-    #[cold]
-    fn take_what_needs_no_room<H: Host + ?Sized>(
-        &mut self,
-        now: Nanos,
-        token: RxToken,
-        view: &FrameView<'_>,
-        host: &H,
-    ) {
-        for item in view.chunks() {
-            let Chunk::Response(seq, response) = item.chunk else {
-                continue;
-            };
-            if matches!(response, Response::ReadData { .. } | Response::Atomic { .. }) || !self.has_turn(seq)
-            {
-                continue;
-            }
-            let arrived = Arrived {
-                payload_at: item.at,
-                token,
-                chunk: item.chunk,
-            };
-            self.on_response(now, seq, &response, &arrived, host);
-        }
-    }
-
-    fn has_turn(&self, seq: Seq) -> bool {
-        at(&self.tx_flows, seq.flow).is_some_and(|flow| flow.response_csn == seq.csn)
     }
 
     /// A request chunk of an incoming flow.
@@ -246,9 +164,10 @@ impl Link {
         arrived: &Arrived,
         urgent: bool,
         host: &H,
-    ) {
+    ) -> bool {
         let Some(flow) = at_mut(&mut self.rx_flows, seq.flow) else {
-            return self.violation();
+            self.violation();
+            return true;
         };
         flow.urgent |= urgent;
         let turn = match flow.state {
@@ -260,7 +179,8 @@ impl Link {
                     flow.rnr = false;
                     Turn::Now
                 } else {
-                    return self.stale();
+                    self.stale();
+                    return true;
                 }
             }
             RxState::Free | RxState::Waiting => {
@@ -276,37 +196,45 @@ impl Link {
             RxState::Closing | RxState::Closed => Turn::Past,
         };
         match turn {
-            Turn::Now if self.can_execute(seq.flow) => {
+            Turn::Now if self.plans.room() >= PLANS_PER_REQUEST && flow.nak.is_none() => {
                 self.execute(now, seq, request, arrived, host);
                 self.drain_requests(now, seq.flow, host);
+                true
             }
             Turn::Now => {
-                self.park_request(seq, arrived);
+                let parking = self.park.insert(&mut flow.parked, seq, arrived);
                 self.stalled_requests.push(&mut self.rx_flows, seq.flow);
+                self.parked(parking, arrived)
             }
-            Turn::Early => self.park_request(seq, arrived),
-            Turn::Past => self.counters.rx_chunk_duplicate = self.counters.rx_chunk_duplicate.wrapping_add(1),
-            Turn::Never => self.violation(),
+            Turn::Early => {
+                let parking = self.park.insert(&mut flow.parked, seq, arrived);
+                self.parked(parking, arrived)
+            }
+            Turn::Past => {
+                self.duplicate();
+                true
+            }
+            Turn::Never => {
+                self.violation();
+                true
+            }
         }
     }
 
-    fn park_request(&mut self, seq: Seq, arrived: &Arrived) {
-        let Some(flow) = at_mut(&mut self.rx_flows, seq.flow) else {
-            return;
-        };
-        if self.park.insert(&mut flow.parked, seq, arrived) {
-            self.tokens.hold(arrived.token);
-            self.counters.rx_parked = self.counters.rx_parked.wrapping_add(1);
-        } else {
-            self.counters.rx_chunk_duplicate = self.counters.rx_chunk_duplicate.wrapping_add(1);
+    /// Accounts for an attempt to park a chunk. False if there was no room.
+    pub(super) fn parked(&mut self, parking: Parking, arrived: &Arrived) -> bool {
+        match parking {
+            Parking::Parked => {
+                self.tokens.hold(arrived.token);
+                self.counters.rx_parked = self.counters.rx_parked.wrapping_add(1);
+                true
+            }
+            Parking::Duplicate => {
+                self.duplicate();
+                true
+            }
+            Parking::NoRoom => false,
         }
-    }
-
-    /// Whether there is room for the effects of one request chunk: a plan of its own, one for a receive it cuts
-    /// off, and a NAK.
-    #[inline]
-    fn can_execute(&self, index: u32) -> bool {
-        self.plans.room() >= 2 && at(&self.rx_flows, index).is_some_and(|flow| flow.nak.is_none())
     }
 
     /// Executes what is parked and has its turn now.
@@ -327,17 +255,12 @@ impl Link {
                 RxState::Closing | RxState::Closed => return self.purge_requests(index),
             };
             match turn(seq.csn, flow.next_csn) {
-                Turn::Now if !stale => {
-                    if !self.can_execute(index) {
-                        return self.stalled_requests.push(&mut self.rx_flows, index);
-                    }
+                Turn::Now if !stale && (self.plans.room() < PLANS_PER_REQUEST || flow.nak.is_some()) => {
+                    return self.stalled_requests.push(&mut self.rx_flows, index);
                 }
                 Turn::Early | Turn::Never if !stale => return,
                 _ => {}
             }
-            let Some(flow) = at_mut(&mut self.rx_flows, index) else {
-                return;
-            };
             let now_due = !stale && seq.csn == flow.next_csn;
             let Some(arrived) = self.park.pop(&mut flow.parked) else {
                 return;
@@ -349,7 +272,7 @@ impl Link {
             } else if stale {
                 self.stale();
             } else {
-                self.counters.rx_chunk_duplicate = self.counters.rx_chunk_duplicate.wrapping_add(1);
+                self.duplicate();
             }
             self.tokens.drop_ref(arrived.token);
         }
@@ -370,7 +293,7 @@ impl Link {
     pub(super) fn resume_stalled<H: Host + ?Sized>(&mut self, now: Nanos, host: &H) {
         // One that stalls again is put back at the end: a single round each.
         let last = self.stalled_requests.back();
-        while self.plans.room() >= 2 {
+        while self.plans.room() >= PLANS_PER_REQUEST {
             let Some(index) = self.stalled_requests.pop(&mut self.rx_flows) else {
                 break;
             };
@@ -391,13 +314,22 @@ impl Link {
         }
     }
 
+    /// Counts something a peer that keeps the protocol does not do. The chunk is dropped for good, as by the
+    /// two functions below.
     #[cold]
     pub(super) fn violation(&mut self) {
         self.counters.violations = self.counters.violations.wrapping_add(1);
     }
 
+    /// Counts a chunk that a replay has superseded.
     #[cold]
     pub(super) fn stale(&mut self) {
         self.counters.rx_chunk_stale = self.counters.rx_chunk_stale.wrapping_add(1);
+    }
+
+    /// Counts a chunk that has been there before.
+    #[cold]
+    pub(super) fn duplicate(&mut self) {
+        self.counters.rx_chunk_duplicate = self.counters.rx_chunk_duplicate.wrapping_add(1);
     }
 }
