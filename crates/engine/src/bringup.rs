@@ -384,16 +384,16 @@ impl RailFsm {
     }
 
     fn settle_running(&mut self, now: Nanos) {
+        self.settle_session(now);
         if self.offer.expire(now, self.next.nonce) {
             self.push(ControlKind::Offer, self.next, 0, None);
         }
-        let ready = self.paths.ready();
-        let Some(session) = &mut self.session else {
+    }
+
+    fn settle_session(&mut self, now: Nanos) {
+        let Some(session) = self.session.as_mut().filter(|_| self.paths.ready()) else {
             return;
         };
-        if !ready {
-            return;
-        }
         if session.peer_up && !session.up {
             session.up = true;
             self.up = Some(session.info);
@@ -408,8 +408,7 @@ impl RailFsm {
         let unheard = !session.peer_up && self.announce.tries() >= PATHS_UP_TRIES;
         if self.announce.expire(now, mine.nonce) {
             if unheard {
-                self.abandon(now);
-                return self.settle_running(now);
+                return self.abandon(now);
             }
             self.push(ControlKind::PathsUp, mine, peer, None);
         }

@@ -174,8 +174,8 @@ impl Sender {
     pub(crate) fn stop(&mut self, mut undecided: impl FnMut(u16)) {
         while self.decided.wrapping_add(1) < self.next {
             self.decided = self.decided.wrapping_add(1);
-            let entry = self.entry(self.decided);
-            if entry.slot != NO_SLOT {
+            let entry = self.ring.get(index(self.decided & self.mask));
+            if let Some(entry) = entry.filter(|entry| entry.slot != NO_SLOT) {
                 undecided(entry.slot);
             }
         }
@@ -271,18 +271,19 @@ impl Sender {
         if ack.largest <= self.decided {
             return true;
         }
+        let ring: &[InFlight] = &self.ring;
         let mut entry = InFlight::default();
-        while self.decided < ack.largest {
-            let number = self.decided.wrapping_add(1);
-            self.decided = number;
-            entry = self.entry(number);
-            let len = entry.len & LEN;
-            self.bytes = self.bytes.saturating_sub(u64::from(len));
-            if entry.len & ELICITS != 0 {
-                self.eliciting = self.eliciting.saturating_sub(1);
-            }
+        let mut number = self.decided;
+        let (mut bytes, mut acked, mut eliciting) = (0u64, 0u64, 0u64);
+        while number < ack.largest {
+            number = number.wrapping_add(1);
+            // The mask keeps the index inside the ring.
+            entry = ring.get(index(number & self.mask)).copied().unwrap_or_default();
+            let len = u64::from(entry.len & LEN);
+            bytes = bytes.wrapping_add(len);
+            eliciting = eliciting.wrapping_add(u64::from(entry.len & ELICITS != 0));
             let outcome = if covers(ack, number) {
-                self.delivered = self.delivered.wrapping_add(u32::from(len));
+                acked = acked.wrapping_add(len);
                 Outcome::Acked
             } else {
                 Outcome::Lost
@@ -291,6 +292,10 @@ impl Sender {
                 decided(entry.slot, outcome);
             }
         }
+        self.decided = number;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.eliciting = self.eliciting.saturating_sub(eliciting);
+        self.delivered = self.delivered.wrapping_add(low(acked));
         self.on_progress(now, entry);
         true
     }
@@ -371,15 +376,6 @@ impl Sender {
     pub(crate) fn rate(&self) -> u64 {
         self.cost.rate()
     }
-
-    #[inline]
-    fn entry(&self, number: u64) -> InFlight {
-        // The mask keeps the index inside the ring.
-        self.ring
-            .get(index(number & self.mask))
-            .copied()
-            .unwrap_or_default()
-    }
 }
 
 /// Whether the block says that packet `number`, at most its largest, was received. What has no bit any more
@@ -400,6 +396,12 @@ fn covers(ack: AckBlock, number: u64) -> bool {
 #[inline]
 fn power_of_two(exponent: u8) -> u64 {
     1u64.wrapping_shl(u32::from(exponent.min(32)))
+}
+
+/// `value` modulo 2^32.
+#[inline]
+fn low(value: u64) -> u32 {
+    u32::try_from(value & 0xffff_ffff).unwrap_or(0)
 }
 
 #[inline]
