@@ -213,7 +213,8 @@ pub struct RailFsm {
     bye_from: Option<u64>,
     reset_at: Option<Nanos>,
     down: Option<DownReason>,
-    up: Option<PeerInfo>,
+    /// The home has not been told yet that the session is up.
+    tell_up: bool,
     outbox: Outbox,
 }
 
@@ -233,7 +234,7 @@ impl RailFsm {
             bye_from: None,
             reset_at: None,
             down: None,
-            up: None,
+            tell_up: false,
             outbox: Outbox::default(),
         };
         fsm.offer.start(now);
@@ -255,7 +256,9 @@ impl RailFsm {
                 PathOrder::Disable => Action::DisablePaths,
             });
         }
-        self.up.take().map(Action::Up)
+        let tell_up = core::mem::take(&mut self.tell_up);
+        let session = self.session.as_ref().filter(|_| tell_up)?;
+        Some(Action::Up(session.info))
     }
 
     /// A control message has come from the peer. Messages that make no sense now are ignored.
@@ -396,7 +399,7 @@ impl RailFsm {
         };
         if session.peer_up && !session.up {
             session.up = true;
-            self.up = Some(session.info);
+            self.tell_up = true;
         }
         if session.acked {
             return;
@@ -464,7 +467,7 @@ impl RailFsm {
             if session.up {
                 session.up = false;
                 // The home need not hear of a session it has not been told of yet.
-                if self.up.take().is_none() {
+                if !core::mem::take(&mut self.tell_up) {
                     self.down = Some(reason);
                 }
             }

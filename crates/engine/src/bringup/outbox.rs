@@ -3,7 +3,7 @@
 use usb4_wire::ControlKind;
 
 /// Messages that can wait; the control channel is lossy, and so is this queue when the home does not empty it.
-const ROOM: usize = 6;
+const ROOM: usize = 4;
 
 /// What differs from one message to the next.
 #[derive(Clone, Copy, Debug)]
