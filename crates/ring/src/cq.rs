@@ -87,7 +87,7 @@ impl Cq {
         let client = &self.shared.device.client;
         client.check()?;
         // Before arming: a wake-up from now on is for what comes now.
-        let _ = rustix::io::read(client.wait_fd(&self.shared.parts)?, &mut [0; 8]);
+        client.silence(&self.shared.parts);
         if !self.queue.arm().map_err(|_| Error::Gone)? {
             self.queue.disarm();
             return Ok(false);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use usb4_device::{Access, EndpointKind};
 use usb4_wire::{EpAddr, NodeId};
 
+use crate::detached::{Detached, QUOTA};
 use crate::home::Bell;
 use crate::inline::Inline;
 use crate::memory::Mapping;
@@ -82,12 +83,14 @@ pub struct Client(Kind);
 #[derive(Debug)]
 enum Kind {
     Inline(Inline),
+    Detached(Detached),
 }
 
 macro_rules! forward {
     ($self:ident, $client:ident => $call:expr) => {
         match &$self.0 {
             Kind::Inline($client) => $call,
+            Kind::Detached($client) => $call,
         }
     };
 }
@@ -107,24 +110,24 @@ impl Client {
     /// # Errors
     /// A name cannot be used, or there is no device and none can be started.
     pub fn detached(name: &str, host: &str) -> Result<Self, Error> {
-        let _ = (name, host);
-        Err(Error::Unsupported("detached soft devices"))
+        Detached::open(name, host).map(|client| Self(Kind::Detached(client)))
     }
 
     /// Its node id.
     pub fn node(&self) -> NodeId {
-        forward!(self, client => client.device.node())
+        forward!(self, client => client.node())
     }
 
     /// The fabric's name.
     pub fn fabric(&self) -> &str {
-        forward!(self, client => client.device.fabric())
+        forward!(self, client => client.fabric())
     }
 
     /// Whether the device reaches all memory of this process.
     pub fn process_memory(&self) -> bool {
         match &self.0 {
             Kind::Inline(_) => true,
+            Kind::Detached(_) => false,
         }
     }
 
@@ -136,6 +139,11 @@ impl Client {
                 cqs: 1024,
                 regions: 16384,
             },
+            Kind::Detached(_) => Limits {
+                endpoints: QUOTA.endpoints,
+                cqs: QUOTA.cqs,
+                regions: QUOTA.regions,
+            },
         }
     }
 
@@ -144,7 +152,7 @@ impl Client {
     /// # Errors
     /// The list of sockets cannot be read.
     pub fn peers(&self) -> Result<Vec<Peer>, Error> {
-        forward!(self, client => client.device.peers())
+        forward!(self, client => client.peers())
     }
 
     /// Creates a completion queue; `depth` is a power of two.
@@ -166,6 +174,11 @@ impl Client {
     /// No descriptor is left.
     pub fn wait_fd<'a>(&self, cq: &'a CqParts) -> Result<BorrowedFd<'a>, Error> {
         forward!(self, client => client.wait_fd(&cq.bell))
+    }
+
+    /// Makes that descriptor unreadable until the device wakes the queue again.
+    pub fn silence(&self, cq: &CqParts) {
+        cq.bell.silence();
     }
 
     /// Creates an endpoint with queues of (submission, receive) `depths`, completing on (send, receive) `cqs`.
@@ -227,8 +240,13 @@ impl Client {
     /// # Safety
     /// Until [`Client::deregister`] returns, the memory stays mapped and may be read and written at any time.
     pub unsafe fn register(&self, start: *mut u8, len: usize, access: Access) -> Result<RegionParts, Error> {
-        // SAFETY: the caller's promise.
-        forward!(self, client => unsafe { client.register(start, len, access) })
+        match &self.0 {
+            // SAFETY: the caller's promise.
+            Kind::Inline(client) => unsafe { client.register(start, len, access) },
+            Kind::Detached(_) => Err(Error::Unsupported(
+                "a detached device reaches only memory it shares with its clients: use memory of Device::alloc",
+            )),
+        }
     }
 
     /// Deregisters a region; afterwards memory that was the caller's is not touched any more.
@@ -245,6 +263,7 @@ impl Client {
     pub fn submit(&self, endpoint: u32, asleep: impl FnOnce() -> bool) -> Result<(), Error> {
         match &self.0 {
             Kind::Inline(client) => client.submit(endpoint),
+            Kind::Detached(client) => client.submit(asleep),
         }
     }
 
@@ -264,6 +283,10 @@ impl Client {
 
     /// The caller is about to sleep: the device must get along without it from now on.
     pub fn hand_over(&self) {
-        forward!(self, client => client.hand_over());
+        match &self.0 {
+            Kind::Inline(client) => client.hand_over(),
+            // It never counts on its clients.
+            Kind::Detached(_) => {}
+        }
     }
 }

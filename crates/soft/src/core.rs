@@ -70,10 +70,27 @@ impl Port {
     }
 }
 
+/// Who may drive a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drivers {
+    /// Whoever calls, and the keeper when nobody does: the inline device.
+    Anybody,
+    /// The keeper, which polls the clients' queues as well: the detached device.
+    KeeperAlone,
+}
+
+/// What there is to poll.
+#[derive(Clone, Debug)]
+struct Roster {
+    ports: Arc<[Arc<Port>]>,
+    /// Endpoints whose queues are polled.
+    endpoints: Arc<[EndpointId]>,
+}
+
 /// What the owner works with.
 struct Poller {
     version: u64,
-    ports: Arc<[Arc<Port>]>,
+    roster: Roster,
     scratch: Scratch,
     head: Box<[u8; SLOT]>,
 }
@@ -84,8 +101,10 @@ pub(crate) struct Core {
     pub(crate) owner: Owner,
     /// Reached only by the owner.
     poller: UnsafeCell<Poller>,
-    ports: Mutex<Arc<[Arc<Port>]>>,
+    roster: Mutex<Roster>,
+    /// Counts the changes of `roster`.
     version: AtomicU64,
+    drivers: Drivers,
     /// Wakes the keeper; peers have it too.
     bell: Descriptor,
     generation: Generation,
@@ -101,7 +120,7 @@ impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Core")
             .field("owner", &self.owner)
-            .field("ports", &self.ports)
+            .field("roster", &self.roster)
             .finish_non_exhaustive()
     }
 }
@@ -113,7 +132,7 @@ unsafe impl Sync for Core {}
 unsafe impl Send for Core {}
 
 impl Core {
-    pub(crate) fn new(node: NodeId) -> Result<Self, Error> {
+    pub(crate) fn new(node: NodeId, drivers: Drivers) -> Result<Self, Error> {
         let config = DeviceConfig {
             max_links: MAX_LINKS,
             ..DeviceConfig::new(node)
@@ -122,10 +141,13 @@ impl Core {
         let bell = socket::doorbell()
             .and_then(Descriptor::new)
             .map_err(Error::os("create an eventfd"))?;
-        let ports: Arc<[Arc<Port>]> = Arc::new([]);
+        let roster = Roster {
+            ports: Arc::new([]),
+            endpoints: Arc::new([]),
+        };
         let poller = Poller {
             version: 0,
-            ports: Arc::clone(&ports),
+            roster: roster.clone(),
             scratch: Scratch::boxed(),
             head: Box::new([0; SLOT]),
         };
@@ -133,8 +155,9 @@ impl Core {
             device,
             owner: Owner::new(),
             poller: UnsafeCell::new(poller),
-            ports: Mutex::new(ports),
+            roster: Mutex::new(roster),
             version: AtomicU64::new(0),
+            drivers,
             bell,
             generation: Generation::new().map_err(Error::os("register a fork handler"))?,
             refused: AtomicU32::new(0),
@@ -163,22 +186,49 @@ impl Core {
         socket::ring(&self.bell);
     }
 
+    /// Who drives it.
+    pub(crate) fn drivers(&self) -> Drivers {
+        self.drivers
+    }
+
     /// The ports there are now.
     pub(crate) fn ports(&self) -> Arc<[Arc<Port>]> {
-        Arc::clone(&self.ports.lock())
+        Arc::clone(&self.roster.lock().ports)
     }
 
     /// Adds a port; the owner polls it from its next turn on.
     pub(crate) fn add_port(&self, port: Port) {
-        let mut ports = self.ports.lock();
-        *ports = ports.iter().cloned().chain([Arc::new(port)]).collect();
-        self.version.fetch_add(1, Ordering::Release);
+        self.change(|roster| {
+            roster.ports = roster.ports.iter().cloned().chain([Arc::new(port)]).collect();
+        });
     }
 
     /// Removes the port of a link; the owner may finish a turn with it.
     pub(crate) fn remove_port(&self, link: LinkId) {
-        let mut ports = self.ports.lock();
-        *ports = ports.iter().filter(|port| port.link != link).cloned().collect();
+        self.change(|roster| {
+            let others = roster.ports.iter().filter(|port| port.link != link);
+            roster.ports = others.cloned().collect();
+        });
+    }
+
+    /// Has an endpoint's queues polled.
+    pub(crate) fn add_endpoint(&self, endpoint: EndpointId) {
+        self.change(|roster| {
+            roster.endpoints = roster.endpoints.iter().copied().chain([endpoint]).collect();
+        });
+    }
+
+    /// Ends [`Core::add_endpoint`].
+    pub(crate) fn remove_endpoint(&self, endpoint: EndpointId) {
+        self.change(|roster| {
+            let others = roster.endpoints.iter().filter(|other| **other != endpoint);
+            roster.endpoints = others.copied().collect();
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Roster)) {
+        let mut roster = self.roster.lock();
+        change(&mut roster);
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -213,7 +263,7 @@ impl Core {
 
     /// Links have got something to say outside of the data path: sends it.
     pub(crate) fn nudge(&self) {
-        if self.owner.try_spin() {
+        if self.drivers == Drivers::Anybody && self.owner.try_spin() {
             self.spin(true);
         } else {
             // Whoever owns looks again; if nobody does any more, the keeper.
@@ -257,15 +307,22 @@ impl Core {
         let poller = unsafe { &mut *self.poller.get() };
         let version = self.version.load(Ordering::Acquire);
         if poller.version != version {
-            poller.ports = self.ports();
+            poller.roster = self.roster.lock().clone();
             poller.version = version;
         }
         let Poller {
-            ports, scratch, head, ..
+            roster,
+            scratch,
+            head,
+            ..
         } = poller;
         let time = now();
         let mut done = false;
-        for port in ports.iter() {
+        for endpoint in roster.endpoints.iter() {
+            done |= self.device.submit(*endpoint, time);
+        }
+        let posted = posted | done;
+        for port in roster.ports.iter() {
             done |= self.poll(port, posted, time, scratch, head);
         }
         done
@@ -325,10 +382,12 @@ impl Core {
                 count += 1;
             }
         }
-        for slot in slots.iter().take(count) {
-            self.device.tx_completed(port.link, time, RAIL, TxSlot(*slot));
+        if count == 0 {
+            return Ok(false);
         }
-        Ok(count != 0)
+        let slots = slots.iter().take(count).map(|slot| TxSlot(*slot));
+        self.device.tx_completed_all(port.link, time, RAIL, slots);
+        Ok(true)
     }
 
     #[inline]

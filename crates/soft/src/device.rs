@@ -10,6 +10,7 @@ use usb4_wire::{EpAddr, NodeId};
 
 use crate::cable::CableEnd;
 use crate::clock::now;
+pub(crate) use crate::core::Drivers;
 use crate::core::{Core, Port, RAIL};
 use crate::directory::Directory;
 use crate::home::random;
@@ -29,9 +30,9 @@ pub(crate) struct SoftDevice {
 
 impl SoftDevice {
     /// Starts a device on a fabric, under a random node id.
-    pub(crate) fn start(fabric: Fabric) -> Result<Self, Error> {
+    pub(crate) fn start(fabric: Fabric, drivers: Drivers) -> Result<Self, Error> {
         let node = NodeId::from_halves(random(), random());
-        let core = Arc::new(Core::new(node)?);
+        let core = Arc::new(Core::new(node, drivers)?);
         loop_back(&core, node)?;
         let directory = Arc::new(Directory::default());
         directory.set_up(node, std::process::id());

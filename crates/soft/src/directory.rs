@@ -42,7 +42,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    fn into_error(self, node: NodeId) -> Error {
+    pub(crate) fn into_error(self, node: NodeId) -> Error {
         match self {
             Self::Unreachable => Error::Unreachable(node),
             Self::Foreign(uid) => Error::Foreign { node, uid },

@@ -41,6 +41,36 @@ pub enum Error {
     /// An argument is out of range.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
+    /// There is no detached device, and none can be started.
+    #[error(
+        "no device of host {host:?} on fabric {fabric:?}, and usb4-softd was not found to start one: put it in \
+         PATH, say where it is in USB4_SOFTD, or run usb4-softd {fabric} {host}"
+    )]
+    NoServer {
+        /// The fabric.
+        fabric: String,
+        /// The host.
+        host: String,
+    },
+    /// The program that was to serve the device failed.
+    #[error("usb4-softd could not start the device: it has said why on standard error")]
+    ServerFailed,
+    /// The detached device is another user's.
+    #[error("the detached device belongs to user {0}: a fabric is for the processes of one user")]
+    ForeignServer(u32),
+    /// The detached device and this client are of different versions.
+    #[error(
+        "usb4-softd was built from another version of this software: stop it and use the same on both sides"
+    )]
+    ServerVersion,
+    /// A server for this device runs already.
+    #[error("host {host:?} on fabric {fabric:?} is served already")]
+    AlreadyServed {
+        /// The fabric.
+        fabric: String,
+        /// The host.
+        host: String,
+    },
     /// The detached device's process has gone.
     #[error("the device has gone: open it again")]
     Gone,

@@ -1,7 +1,7 @@
 //! What a process gives the device: locks, memory, randomness, wake-ups.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::{io, ptr};
@@ -158,21 +158,47 @@ impl Memory {
 
 /// Wakes a client that sleeps on a completion queue. The descriptor is made when it is first asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Bell(OnceLock<Descriptor>);
+pub(crate) struct Bell(OnceLock<Wakeup>);
+
+#[derive(Debug)]
+struct Wakeup {
+    /// What is rung, and silenced by reading.
+    doorbell: Descriptor,
+    /// What is waited on, where that is more than the doorbell.
+    wait: Option<OwnedFd>,
+}
 
 impl Bell {
-    /// The descriptor; `descriptor` makes it if there is none.
+    /// A doorbell of another process, and what to wait on for it.
+    pub(crate) fn combined(doorbell: OwnedFd, wait: OwnedFd) -> io::Result<Self> {
+        let doorbell = Descriptor::new(doorbell)?;
+        let wait = Some(wait);
+        Ok(Self(OnceLock::from(Wakeup { doorbell, wait })))
+    }
+
+    /// The descriptor to wait on.
     pub(crate) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
-        if let Some(fd) = self.0.get() {
-            return Ok(fd.as_fd());
-        }
-        let new = Descriptor::new(socket::doorbell()?)?;
-        Ok(self.0.get_or_init(|| new).as_fd())
+        let wakeup = match self.0.get() {
+            Some(wakeup) => wakeup,
+            None => {
+                let doorbell = Descriptor::new(socket::doorbell()?)?;
+                let wait = None;
+                self.0.get_or_init(|| Wakeup { doorbell, wait })
+            }
+        };
+        Ok(wakeup.wait.as_ref().map_or(wakeup.doorbell.as_fd(), AsFd::as_fd))
     }
 
     fn ring(&self) {
-        if let Some(fd) = self.0.get() {
-            socket::ring(fd);
+        if let Some(wakeup) = self.0.get() {
+            socket::ring(&wakeup.doorbell);
+        }
+    }
+
+    /// Makes it unreadable until it rings again.
+    pub(crate) fn silence(&self) {
+        if let Some(wakeup) = self.0.get() {
+            socket::silence(&wakeup.doorbell);
         }
     }
 }

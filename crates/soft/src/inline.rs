@@ -12,16 +12,16 @@ use usb4_device::{
 };
 use usb4_engine::Slab;
 use usb4_ring_abi::{Cqe, QueueGeometry, Rqe, Sqe};
-use usb4_wire::EpAddr;
+use usb4_wire::{EpAddr, NodeId};
 
-use crate::Error;
 use crate::client::{CqParts, EndpointParts, RegionParts};
 use crate::clock::now;
-use crate::device::SoftDevice;
+use crate::device::{Drivers, SoftDevice};
 use crate::home::{Bell, Memory};
 use crate::memory::Mapping;
 use crate::names::Fabric;
 use crate::queue::QueueMemory;
+use crate::{Error, Peer};
 
 /// Address handles a datagram endpoint may have.
 pub(crate) const MAX_HANDLES: usize = 1024;
@@ -37,7 +37,7 @@ pub(crate) struct Inline {
 
 impl Inline {
     pub(crate) fn open(fabric: &str) -> Result<Self, Error> {
-        let device = SoftDevice::start(Fabric::new(fabric)?)?;
+        let device = SoftDevice::start(Fabric::new(fabric)?, Drivers::Anybody)?;
         // SAFETY: entries that name memory of the process are posted through unsafe functions, whose callers
         // vouch for it.
         let process = unsafe { Memory::process(std::ptr::null_mut()) };
@@ -242,6 +242,18 @@ impl Inline {
         self.dying
             .lock()
             .retain(|key| device.reclaim(self.client, *key, false) == Ok(false));
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.device.node()
+    }
+
+    pub(crate) fn fabric(&self) -> &str {
+        self.device.fabric()
+    }
+
+    pub(crate) fn peers(&self) -> Result<Vec<Peer>, Error> {
+        self.device.peers()
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {

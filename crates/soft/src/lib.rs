@@ -24,6 +24,8 @@ mod clock;
 #[cfg(not(loom))]
 mod core;
 #[cfg(not(loom))]
+mod detached;
+#[cfg(not(loom))]
 mod device;
 #[cfg(not(loom))]
 mod directory;
@@ -52,6 +54,8 @@ mod socket;
 
 #[cfg(not(loom))]
 pub use client::{Client, CqParts, EndpointParts, Limits, RegionParts};
+#[cfg(not(loom))]
+pub use detached::{SERVER_PROGRAM, SERVER_VARIABLE, Server, serve_in_background};
 #[cfg(not(loom))]
 pub use error::Error;
 #[cfg(not(loom))]

@@ -7,6 +7,7 @@ use usb4_engine::Nanos;
 
 use super::Keeper;
 use crate::clock::now;
+use crate::core::Drivers;
 
 /// How long a spinner may stay away before the keeper takes over.
 pub(super) const GRACE: Nanos = 1_000_000;
@@ -14,6 +15,9 @@ pub(super) const GRACE: Nanos = 1_000_000;
 /// How long the keeper polls after it has last found something to do: going to sleep and being woken costs a
 /// few microseconds on both sides of a cable.
 const LINGER: Nanos = 20_000;
+
+/// The same where the keeper is the only driver.
+const LINGER_ALONE: Nanos = 100_000;
 
 /// Longest time between two looks at the sockets while the keeper polls.
 const TURN: Nanos = 200_000;
@@ -94,6 +98,10 @@ impl Keeper {
     /// Drives until there is nothing to do, then arms and sleeps; or until the sockets need a look.
     fn work(&mut self) {
         self.disarm();
+        let linger = match self.core.drivers() {
+            Drivers::Anybody => LINGER,
+            Drivers::KeeperAlone => LINGER_ALONE,
+        };
         let start = now();
         let mut busy = start;
         loop {
@@ -106,7 +114,7 @@ impl Keeper {
             if time.saturating_sub(start) > TURN {
                 return;
             }
-            if time.saturating_sub(busy) < LINGER {
+            if time.saturating_sub(busy) < linger {
                 std::hint::spin_loop();
                 continue;
             }
@@ -129,7 +137,7 @@ impl Keeper {
             .iter()
             .map(|port| port.cable.arm())
             .fold(true, |quiet, this| quiet & this);
-        if !quiet || !self.core.device.arm_all() {
+        if !quiet || (self.core.drivers() == Drivers::KeeperAlone && !self.core.device.arm_all()) {
             return None;
         }
         Some(ports.iter().filter_map(|port| port.deadline()).min())
@@ -139,6 +147,8 @@ impl Keeper {
         for port in self.core.ports().iter() {
             port.cable.disarm();
         }
-        self.core.device.disarm_all();
+        if self.core.drivers() == Drivers::KeeperAlone {
+            self.core.device.disarm_all();
+        }
     }
 }
