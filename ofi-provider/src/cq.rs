@@ -1,0 +1,603 @@
+//! Completion queues. Reading one drives the endpoints bound to it.
+
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libfabric_sys::*;
+use usb4_ffi::{Handle, boundary_or};
+use usb4_tagged::{Class, Completion, Failure, Sink};
+
+use crate::av::AvState;
+use crate::domain::{DomainHandle, Shared, State, Table};
+use crate::init::PANICKED;
+use crate::nosys;
+use crate::wait::Wait;
+
+/// Longest sleep without driving the endpoints while a rendezvous waits for its peer: the peer's loss shows
+/// only when it is asked.
+const PROBE_EVERY: Duration = Duration::from_millis(50);
+
+/// A completion that nobody has read yet.
+#[derive(Clone, Copy)]
+struct Entry {
+    context: u64,
+    flags: u64,
+    len: u64,
+    buf: u64,
+    data: u64,
+    tag: u64,
+    source: fi_addr_t,
+    /// An error entry is next.
+    failed: bool,
+}
+
+/// A failed completion that nobody has read yet.
+#[derive(Clone, Copy)]
+struct Failed {
+    entry: Entry,
+    truncated: u64,
+    error: c_int,
+}
+
+/// A completion queue's state, under the domain's lock.
+pub(crate) struct CqState {
+    entries: VecDeque<Entry>,
+    failed: VecDeque<Failed>,
+    /// Endpoints bound to it.
+    pub(crate) endpoints: Vec<u32>,
+    pub(crate) wait: Option<Arc<Wait>>,
+}
+
+impl CqState {
+    #[inline]
+    fn push(&mut self, entry: Entry) {
+        self.entries.push_back(entry);
+    }
+
+    fn push_failed(&mut self, mut entry: Entry, truncated: u64, error: c_int) {
+        entry.failed = true;
+        self.entries.push_back(entry);
+        self.failed.push_back(Failed {
+            entry,
+            truncated,
+            error,
+        });
+    }
+}
+
+/// Sends an endpoint's completions to its queues.
+pub(crate) struct CqSink<'a> {
+    pub(crate) cqs: &'a mut Table<CqState>,
+    pub(crate) av: Option<&'a AvState>,
+    pub(crate) tx: u32,
+    pub(crate) rx: u32,
+}
+
+impl Sink for CqSink<'_> {
+    #[inline]
+    fn complete(&mut self, done: Completion) {
+        let Some(cq) = self.cqs.get_mut(if done.receive { self.rx } else { self.tx }) else {
+            return;
+        };
+        let class = if done.class == Class::Tagged {
+            FI_TAGGED
+        } else {
+            FI_MSG
+        };
+        let direction = if done.receive { FI_RECV } else { FI_SEND };
+        let data = if done.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
+        let last = if done.last { FI_MULTI_RECV } else { 0 };
+        let source = match (done.from, self.av) {
+            (Some(peer), Some(av)) => av.address(peer),
+            _ => FI_ADDR_NOTAVAIL,
+        };
+        let entry = Entry {
+            context: done.context,
+            flags: class | direction | data | last,
+            len: if done.receive { done.len } else { 0 },
+            buf: done.addr,
+            data: done.data.unwrap_or(0),
+            tag: if done.receive { done.tag } else { 0 },
+            source,
+            failed: false,
+        };
+        match done.result {
+            Ok(()) => cq.push(entry),
+            Err(failure) => cq.push_failed(entry, done.truncated, error(failure)),
+        }
+    }
+}
+
+impl CqSink<'_> {
+    /// Reports that a peek found nothing.
+    pub(crate) fn no_message(&mut self, context: u64, tag: u64) {
+        if let Some(cq) = self.cqs.get_mut(self.rx) {
+            let entry = Entry {
+                context,
+                flags: FI_RECV | FI_TAGGED,
+                len: 0,
+                buf: 0,
+                data: 0,
+                tag,
+                source: FI_ADDR_NOTAVAIL,
+                failed: false,
+            };
+            cq.push_failed(entry, 0, FI_ENOMSG);
+        }
+    }
+}
+
+/// The error number of a failure.
+fn error(failure: Failure) -> c_int {
+    match failure {
+        Failure::PeerLost => FI_ECONNRESET,
+        Failure::Access => FI_EACCES,
+        Failure::Truncated => FI_ETRUNC,
+        Failure::Resource => FI_ENOBUFS,
+        Failure::Cancelled => FI_ECANCELED,
+        Failure::Flushed => FI_ECONNABORTED,
+        Failure::Protocol => FI_EPROTO,
+        Failure::Other => FI_EOTHER,
+    }
+}
+
+/// A completion queue, as C sees it.
+#[repr(C)]
+pub(crate) struct Cq {
+    fid: fid_cq,
+    domain: Arc<Shared>,
+    pub(crate) index: u32,
+    format: c_int,
+    wait: Option<Arc<Wait>>,
+}
+
+pub(crate) type CqHandle = Handle<Cq, fid_cq>;
+
+static OPS: fi_ops = nosys::ops(close, nosys::bind, control);
+
+static CQ_OPS: fi_ops_cq = fi_ops_cq {
+    size: size_of::<fi_ops_cq>(),
+    read,
+    readfrom,
+    readerr,
+    sread,
+    sreadfrom,
+    signal,
+    strerror,
+};
+
+/// `fi_cq_open`.
+///
+/// # Safety
+/// Called with a domain of ours and valid arguments.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attr: *mut fi_cq_attr,
+    cq: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: promised by the caller.
+        let (Some(domain), Some(attr)) = (unsafe { (DomainHandle::get(domain), attr.as_mut()) }) else {
+            return -FI_EINVAL;
+        };
+        let format = match attr.format {
+            FI_CQ_FORMAT_UNSPEC => FI_CQ_FORMAT_TAGGED,
+            format @ FI_CQ_FORMAT_CONTEXT..=FI_CQ_FORMAT_TAGGED => format,
+            _ => return -FI_ENOSYS,
+        };
+        attr.format = format;
+        let wait = match attr.wait_obj {
+            FI_WAIT_NONE => None,
+            FI_WAIT_UNSPEC | FI_WAIT_FD => match Wait::new() {
+                Ok(wait) => Some(Arc::new(wait)),
+                Err(_) => return -FI_ENOMEM,
+            },
+            _ => return -FI_ENOSYS,
+        };
+        let shared = domain.open_child();
+        let room = attr.size.clamp(256, 65536);
+        let state = CqState {
+            entries: VecDeque::with_capacity(room),
+            failed: VecDeque::new(),
+            endpoints: Vec::new(),
+            wait: wait.clone(),
+        };
+        let index = shared.lock().cqs.insert(state);
+        let object = Cq {
+            fid: fid_cq {
+                fid: fid {
+                    fclass: FI_CLASS_CQ,
+                    context,
+                    ops: &OPS,
+                },
+                ops: &CQ_OPS,
+            },
+            domain: shared,
+            index,
+            format,
+            wait,
+        };
+        // SAFETY: promised by the caller.
+        unsafe { *cq = CqHandle::into_raw(Box::new(object)) };
+        0
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: a queue of ours.
+        let Some(cq) = (unsafe { CqHandle::get(fid.cast()) }) else {
+            return -FI_EINVAL;
+        };
+        let mut state = cq.domain.lock();
+        if state.cqs.get(cq.index).is_some_and(|cq| !cq.endpoints.is_empty()) {
+            return -FI_EBUSY;
+        }
+        state.cqs.remove(cq.index);
+        drop(state);
+        // SAFETY: as above, closed once.
+        if let Some(cq) = unsafe { CqHandle::free(fid.cast()) } {
+            cq.domain.close_child();
+        }
+        0
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: a queue of ours.
+        let Some(cq) = (unsafe { CqHandle::get(fid.cast()) }) else {
+            return -FI_EINVAL;
+        };
+        let Some(wait) = &cq.wait else { return -FI_ENODATA };
+        let value = match command {
+            FI_GETWAIT => wait.fd(),
+            FI_GETWAITOBJ => FI_WAIT_FD,
+            _ => return -FI_ENOSYS,
+        };
+        // SAFETY: both commands take an `int`.
+        unsafe { arg.cast::<c_int>().write(value) };
+        0
+    })
+}
+
+/// Drives the endpoints bound to a queue.
+#[inline]
+pub(crate) fn progress(state: &mut State, cq: u32) {
+    let mut n = 0;
+    while let Some(&ep) = state.cqs.get(cq).and_then(|cq| cq.endpoints.get(n)) {
+        crate::ep::progress(state, ep);
+        n += 1;
+    }
+}
+
+impl Cq {
+    /// Takes up to `count` completions; negative is an error number.
+    ///
+    /// # Safety
+    /// `buf` has room for `count` entries of the queue's format, `sources` is null or has room for as many.
+    #[inline]
+    unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut fi_addr_t) -> isize {
+        let mut state = self.domain.lock();
+        if state.cqs.get(self.index).is_some_and(|cq| cq.entries.is_empty()) || count == 0 {
+            progress(&mut state, self.index);
+        }
+        let Some(cq) = state.cqs.get_mut(self.index) else {
+            return -(FI_EINVAL as isize);
+        };
+        let mut taken = 0;
+        while let Some(entry) = cq.entries.front() {
+            if taken == count {
+                break;
+            }
+            if entry.failed {
+                if taken == 0 {
+                    return -(FI_EAVAIL as isize);
+                }
+                break;
+            }
+            // SAFETY: promised by the caller; `taken < count`.
+            unsafe {
+                entry.write(self.format, buf, taken);
+                if !sources.is_null() {
+                    sources.add(taken).write(entry.source);
+                }
+            }
+            cq.entries.pop_front();
+            taken += 1;
+        }
+        if taken == 0 && cq.entries.is_empty() {
+            return -(FI_EAGAIN as isize);
+        }
+        isize::try_from(taken).unwrap_or(isize::MAX)
+    }
+
+    /// Waits until there is something to take.
+    ///
+    /// # Safety
+    /// As [`Cq::take`].
+    unsafe fn wait_take(
+        &self,
+        buf: *mut c_void,
+        count: usize,
+        sources: *mut fi_addr_t,
+        timeout: c_int,
+    ) -> isize {
+        let Some(wait) = &self.wait else {
+            return -(FI_ENOSYS as isize);
+        };
+        let deadline = u64::try_from(timeout)
+            .ok()
+            .map(|ms| Instant::now() + Duration::from_millis(ms));
+        loop {
+            // SAFETY: promised by the caller.
+            let taken = unsafe { self.take(buf, count, sources) };
+            if taken != -(FI_EAGAIN as isize) {
+                return taken;
+            }
+            if wait.take_signal() {
+                return -(FI_ECANCELED as isize);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return -(FI_EAGAIN as isize);
+            }
+            let (may_sleep, probing) = self.arm();
+            if may_sleep {
+                let left = if probing {
+                    Some(left.unwrap_or(PROBE_EVERY).min(PROBE_EVERY))
+                } else {
+                    left
+                };
+                wait.sleep(left);
+                if probing {
+                    self.probe();
+                }
+            }
+        }
+    }
+
+    /// Whether it is safe to sleep on the wait object, and whether a rendezvous waits for a peer.
+    fn arm(&self) -> (bool, bool) {
+        let mut state = self.domain.lock();
+        progress(&mut state, self.index);
+        let state = &mut *state;
+        let Some(cq) = state.cqs.get(self.index) else {
+            return (false, false);
+        };
+        if !cq.entries.is_empty() {
+            return (false, false);
+        }
+        let mut probing = false;
+        for ep in &cq.endpoints {
+            let Some(messenger) = state.eps.get_mut(*ep).and_then(|ep| ep.messenger.as_mut()) else {
+                continue;
+            };
+            probing |= messenger.rendezvous_outstanding() > 0;
+            if !messenger.transport().cq().arm().unwrap_or(false) {
+                return (false, probing);
+            }
+        }
+        (true, probing)
+    }
+
+    fn probe(&self) {
+        let mut state = self.domain.lock();
+        let state = &mut *state;
+        let Some(cq) = state.cqs.get(self.index) else {
+            return;
+        };
+        for ep in &cq.endpoints {
+            if let Some(messenger) = state.eps.get_mut(*ep).and_then(|ep| ep.messenger.as_mut()) {
+                messenger.probe();
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// # Safety
+    /// `buf` has room for more than `at` entries of the format.
+    #[inline]
+    unsafe fn write(&self, format: c_int, buf: *mut c_void, at: usize) {
+        let op_context = self.context as *mut c_void;
+        let (flags, len, buf_) = (self.flags, self.len as usize, self.buf as *mut c_void);
+        // SAFETY: promised by the caller.
+        unsafe {
+            match format {
+                FI_CQ_FORMAT_CONTEXT => buf
+                    .cast::<fi_cq_entry>()
+                    .add(at)
+                    .write(fi_cq_entry { op_context }),
+                FI_CQ_FORMAT_MSG => {
+                    buf.cast::<fi_cq_msg_entry>().add(at).write(fi_cq_msg_entry {
+                        op_context,
+                        flags,
+                        len,
+                    });
+                }
+                FI_CQ_FORMAT_DATA => buf.cast::<fi_cq_data_entry>().add(at).write(fi_cq_data_entry {
+                    op_context,
+                    flags,
+                    len,
+                    buf: buf_,
+                    data: self.data,
+                }),
+                _ => buf
+                    .cast::<fi_cq_tagged_entry>()
+                    .add(at)
+                    .write(fi_cq_tagged_entry {
+                        op_context,
+                        flags,
+                        len,
+                        buf: buf_,
+                        data: self.data,
+                        tag: self.tag,
+                    }),
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the application's arguments are handed on.
+    unsafe { readfrom(cq, buf, count, std::ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    sources: *mut fi_addr_t,
+) -> isize {
+    boundary_or(PANICKED as isize, || {
+        // SAFETY: a queue of ours.
+        let Some(cq) = (unsafe { CqHandle::get(cq) }) else {
+            return -(FI_EINVAL as isize);
+        };
+        // SAFETY: the application gives room for `count` entries.
+        unsafe { cq.take(buf, count, sources) }
+    })
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: the application's arguments are handed on.
+    unsafe { sreadfrom(cq, buf, count, std::ptr::null_mut(), cond, timeout) }
+}
+
+unsafe extern "C" fn sreadfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    sources: *mut fi_addr_t,
+    _cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    boundary_or(PANICKED as isize, || {
+        // SAFETY: a queue of ours.
+        let Some(cq) = (unsafe { CqHandle::get(cq) }) else {
+            return -(FI_EINVAL as isize);
+        };
+        // SAFETY: the application gives room for `count` entries.
+        unsafe { cq.wait_take(buf, count, sources, timeout) }
+    })
+}
+
+unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags: u64) -> isize {
+    boundary_or(PANICKED as isize, || {
+        // SAFETY: a queue of ours.
+        let Some(cq) = (unsafe { CqHandle::get(cq) }) else {
+            return -(FI_EINVAL as isize);
+        };
+        let mut state = cq.domain.lock();
+        let Some(queue) = state.cqs.get_mut(cq.index) else {
+            return -(FI_EINVAL as isize);
+        };
+        if !queue.entries.front().is_some_and(|entry| entry.failed) {
+            return -(FI_EAGAIN as isize);
+        }
+        let Some(failed) = queue.failed.pop_front() else {
+            return -(FI_EAGAIN as isize);
+        };
+        queue.entries.pop_front();
+        let entry = failed.entry;
+        // SAFETY: the application gives an entry of its version: its newest field is written only if the
+        // version has it. Error data is never given, so the application's buffer stays as it is.
+        unsafe {
+            (*buf).op_context = entry.context as *mut c_void;
+            (*buf).flags = entry.flags;
+            (*buf).len = entry.len as usize;
+            (*buf).buf = entry.buf as *mut c_void;
+            (*buf).data = entry.data;
+            (*buf).tag = entry.tag;
+            (*buf).olen = failed.truncated as usize;
+            (*buf).err = failed.error;
+            (*buf).prov_errno = failed.error;
+            (*buf).err_data_size = 0;
+            if cq.domain.api_version >= fi_version(1, 20) {
+                (*buf).src_addr = entry.source;
+            }
+        }
+        1
+    })
+}
+
+unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: a queue of ours.
+        match unsafe { CqHandle::get(cq) }.and_then(|cq| cq.wait.as_ref()) {
+            Some(wait) => {
+                wait.signal();
+                0
+            }
+            None => -FI_ENOSYS,
+        }
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _: *mut fid_cq,
+    error: c_int,
+    _: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    let text = match error {
+        FI_ECONNRESET => c"the peer or the link to it is gone",
+        FI_EACCES => c"the peer refused access to its memory",
+        FI_ETRUNC => c"the message is longer than the receive buffer",
+        FI_ENOBUFS => c"the peer is out of resources",
+        FI_ECANCELED => c"cancelled",
+        FI_ECONNABORTED => c"the endpoint was closed or is in error",
+        FI_ENOMSG => c"no matching message",
+        FI_EPROTO => c"the peer does not follow the protocol",
+        _ => c"unspecified error",
+    };
+    if !buf.is_null() && len > 0 {
+        let bytes = text.to_bytes();
+        let count = bytes.len().min(len - 1);
+        // SAFETY: the application gives `len` bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), buf, count);
+            *buf.add(count) = 0;
+        }
+    }
+    text.as_ptr()
+}
+
+/// `fi_trywait`: whether it is safe to block on the descriptors of these objects.
+///
+/// # Safety
+/// Called with `count` objects of ours.
+pub(crate) unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int {
+    boundary_or(PANICKED, || {
+        for n in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: promised by the caller.
+            let fid = unsafe { *fids.add(n) };
+            // SAFETY: as above.
+            match unsafe { fid.as_ref() }.map(|fid| fid.fclass) {
+                Some(FI_CLASS_CQ) => {
+                    // SAFETY: a completion queue of ours, by its class.
+                    let Some(cq) = (unsafe { CqHandle::get(fid.cast()) }) else {
+                        return -FI_EINVAL;
+                    };
+                    if !cq.arm().0 {
+                        return -FI_EAGAIN;
+                    }
+                }
+                Some(FI_CLASS_EQ) => {}
+                _ => return -FI_ENOSYS,
+            }
+        }
+        0
+    })
+}

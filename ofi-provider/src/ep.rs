@@ -1,0 +1,582 @@
+//! Endpoints: set-up, options, address, close. Messages are in `msg` and `tagged`.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libfabric_sys::*;
+use usb4_ffi::{Handle, Level, boundary_or, log};
+use usb4_ring::{Endpoint, EndpointConfig, EndpointKind};
+use usb4_tagged::{Config, MAX_MESSAGE, Messenger, STAGE_LEN};
+
+use crate::addr::{self, ADDR_LEN};
+use crate::av::{self, AvHandle, AvState};
+use crate::cq::{CqHandle, CqSink, CqState};
+use crate::domain::{DomainHandle, Shared, State, Table};
+use crate::env::params;
+use crate::init::PANICKED;
+use crate::transport::RingTransport;
+use crate::{msg, nosys, tagged};
+
+/// No object bound.
+const UNBOUND: u32 = u32::MAX;
+
+/// Sends outstanding, those that wait for their receiver to finish included.
+const SENDS_MAX: usize = 65536;
+
+/// How long closing an endpoint waits for its messages to leave.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// An endpoint's state, under the domain's lock.
+pub(crate) struct EpState {
+    /// From `fi_enable` on.
+    pub(crate) messenger: Option<Messenger<RingTransport>>,
+    /// Until `fi_enable`.
+    parts: Option<(Endpoint, usb4_ring::Cq)>,
+    address: [u8; ADDR_LEN],
+    tx_cq: u32,
+    rx_cq: u32,
+    av: u32,
+    tx_selective: bool,
+    rx_selective: bool,
+    pub(crate) tx_flags: u64,
+    pub(crate) rx_flags: u64,
+    /// Receives may name a sender; else the sender given means nothing.
+    pub(crate) directed: bool,
+    pub(crate) min_multi_recv: u64,
+}
+
+/// An enabled endpoint with what its messages need.
+pub(crate) struct Active<'a> {
+    pub(crate) messenger: &'a mut Messenger<RingTransport>,
+    pub(crate) sink: CqSink<'a>,
+    pub(crate) av: &'a AvState,
+    pub(crate) tx_flags: u64,
+    pub(crate) rx_flags: u64,
+    pub(crate) tx_selective: bool,
+    pub(crate) rx_selective: bool,
+    pub(crate) directed: bool,
+    pub(crate) min_multi_recv: u64,
+}
+
+impl EpState {
+    #[inline]
+    fn active<'a>(&'a mut self, cqs: &'a mut Table<CqState>, avs: &'a Table<AvState>) -> Option<Active<'a>> {
+        let av = avs.get(self.av)?;
+        Some(Active {
+            messenger: self.messenger.as_mut()?,
+            sink: CqSink {
+                cqs,
+                av: Some(av),
+                tx: self.tx_cq,
+                rx: self.rx_cq,
+            },
+            av,
+            tx_flags: self.tx_flags,
+            rx_flags: self.rx_flags,
+            tx_selective: self.tx_selective,
+            rx_selective: self.rx_selective,
+            directed: self.directed,
+            min_multi_recv: self.min_multi_recv,
+        })
+    }
+}
+
+/// Drives one endpoint.
+#[inline]
+pub(crate) fn progress(state: &mut State, ep: u32) {
+    let State { eps, cqs, avs } = state;
+    let Some(mut active) = eps.get_mut(ep).and_then(|ep| ep.active(cqs, avs)) else {
+        return;
+    };
+    active.messenger.progress(&mut active.sink);
+}
+
+/// An endpoint, as C sees it.
+#[repr(C)]
+pub(crate) struct Ep {
+    fid: fid_ep,
+    domain: Arc<Shared>,
+    index: u32,
+}
+
+pub(crate) type EpHandle = Handle<Ep, fid_ep>;
+
+impl Ep {
+    /// Runs `body` on the endpoint, under the lock.
+    #[inline]
+    pub(crate) fn with(&self, body: impl FnOnce(Active<'_>) -> isize) -> isize {
+        let mut state = self.domain.lock();
+        let State { eps, cqs, avs } = &mut *state;
+        match eps.get_mut(self.index).and_then(|ep| ep.active(cqs, avs)) {
+            Some(active) => body(active),
+            None => -(FI_EOPBADSTATE as isize),
+        }
+    }
+}
+
+/// Runs `body` on an endpoint from C.
+///
+/// # Safety
+/// `ep` is null or an endpoint of ours.
+#[inline]
+pub(crate) unsafe fn with(ep: *mut fid_ep, body: impl FnOnce(Active<'_>) -> isize) -> isize {
+    boundary_or(PANICKED as isize, || {
+        // SAFETY: promised by the caller.
+        match unsafe { EpHandle::get(ep) } {
+            Some(ep) => ep.with(body),
+            None => -(FI_EINVAL as isize),
+        }
+    })
+}
+
+static OPS: fi_ops = nosys::ops(close, bind, control);
+
+static EP_OPS: fi_ops_ep = fi_ops_ep {
+    size: size_of::<fi_ops_ep>(),
+    cancel,
+    getopt,
+    setopt,
+    tx_ctx: nosys::tx_ctx,
+    rx_ctx: nosys::rx_ctx,
+    rx_size_left,
+    tx_size_left,
+};
+
+static CM_OPS: fi_ops_cm = fi_ops_cm {
+    size: size_of::<fi_ops_cm>(),
+    setname,
+    getname,
+    getpeer: nosys::getpeer,
+    connect: nosys::connect,
+    listen: nosys::listen,
+    accept: nosys::accept,
+    reject: nosys::reject,
+    shutdown: nosys::shutdown,
+    join: None,
+};
+
+/// `fi_endpoint`.
+///
+/// # Safety
+/// Called with a domain of ours and valid arguments.
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    ep: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: promised by the caller.
+        let (Some(domain), Some(info)) = (unsafe { (DomainHandle::get(domain), info.as_ref()) }) else {
+            return -FI_EINVAL;
+        };
+        // SAFETY: parts of a valid info.
+        let (tx, rx) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
+        let shared = domain.open_child();
+        let (endpoint, cq) = match create(&shared) {
+            Ok(parts) => parts,
+            Err(error) => {
+                log(Level::Warn, format_args!("no endpoint: {error}"));
+                shared.close_child();
+                return if matches!(error, usb4_ring::Error::Limit(_)) {
+                    -FI_ENOSPC
+                } else {
+                    -FI_EIO
+                };
+            }
+        };
+        let state = EpState {
+            address: addr::to_bytes(&endpoint.address()),
+            messenger: None,
+            parts: Some((endpoint, cq)),
+            tx_cq: UNBOUND,
+            rx_cq: UNBOUND,
+            av: UNBOUND,
+            tx_selective: false,
+            rx_selective: false,
+            tx_flags: tx.map_or(0, |tx| tx.op_flags),
+            rx_flags: rx.map_or(0, |rx| rx.op_flags),
+            directed: (info.caps | rx.map_or(0, |rx| rx.caps)) & FI_DIRECTED_RECV != 0,
+            min_multi_recv: 64,
+        };
+        let index = shared.lock().eps.insert(state);
+        let object = Ep {
+            fid: fid_ep {
+                fid: fid {
+                    fclass: FI_CLASS_EP,
+                    context,
+                    ops: &OPS,
+                },
+                ops: &EP_OPS,
+                cm: &CM_OPS,
+                msg: &msg::OPS,
+                rma: &nosys::RMA,
+                tagged: &tagged::OPS,
+                atomic: &nosys::ATOMIC,
+                collective: std::ptr::null(),
+            },
+            domain: shared,
+            index,
+        };
+        // SAFETY: promised by the caller.
+        unsafe { *ep = EpHandle::into_raw(Box::new(object)) };
+        0
+    })
+}
+
+fn create(shared: &Shared) -> Result<(Endpoint, usb4_ring::Cq), usb4_ring::Error> {
+    let limit = shared.device.info().max_queue_depth;
+    let depth = |wanted: usize| u32::try_from(wanted).unwrap_or(limit).min(limit);
+    let (sq_depth, rq_depth) = (depth(params().tx_size), depth(params().rx_slots));
+    let cq = shared
+        .device
+        .create_cq((sq_depth + rq_depth).min(shared.device.info().max_cq_depth))?;
+    let config = EndpointConfig {
+        kind: EndpointKind::Datagram,
+        sq_depth,
+        rq_depth,
+    };
+    Ok((shared.device.create_endpoint(&config, &cq, &cq)?, cq))
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an endpoint of ours, and an object of ours.
+        let (Some(ep), Some(class)) = (unsafe { (EpHandle::get(fid.cast()), other.as_ref()) }) else {
+            return -FI_EINVAL;
+        };
+        let mut state = ep.domain.lock();
+        let State { eps, cqs, avs } = &mut *state;
+        let Some(this) = eps.get_mut(ep.index) else {
+            return -FI_EINVAL;
+        };
+        match class.fclass {
+            FI_CLASS_CQ => {
+                // SAFETY: a completion queue of ours, by its class.
+                let Some(cq) = (unsafe { CqHandle::get(other.cast()) }) else {
+                    return -FI_EINVAL;
+                };
+                let Some(queue) = cqs.get_mut(cq.index) else {
+                    return -FI_EINVAL;
+                };
+                if flags & (FI_SEND | FI_RECV) == 0 {
+                    return -FI_EBADFLAGS;
+                }
+                let selective = flags & FI_SELECTIVE_COMPLETION != 0;
+                if flags & FI_SEND != 0 {
+                    (this.tx_cq, this.tx_selective) = (cq.index, selective);
+                }
+                if flags & FI_RECV != 0 {
+                    (this.rx_cq, this.rx_selective) = (cq.index, selective);
+                }
+                if !queue.endpoints.contains(&ep.index) {
+                    queue.endpoints.push(ep.index);
+                }
+                0
+            }
+            FI_CLASS_AV => {
+                // SAFETY: an address vector of ours, by its class.
+                let Some(av) = (unsafe { AvHandle::get(other.cast()) }) else {
+                    return -FI_EINVAL;
+                };
+                if this.av != UNBOUND {
+                    return -FI_EINVAL;
+                }
+                let Some(vector) = avs.get_mut(av.index) else {
+                    return -FI_EINVAL;
+                };
+                vector.endpoints += 1;
+                this.av = av.index;
+                0
+            }
+            // It would never carry an event.
+            FI_CLASS_EQ => 0,
+            _ => -FI_ENOSYS,
+        }
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an endpoint of ours.
+        let Some(ep) = (unsafe { EpHandle::get(fid.cast()) }) else {
+            return -FI_EINVAL;
+        };
+        match command {
+            FI_ENABLE => ep.enable(),
+            FI_GETOPSFLAG | FI_SETOPSFLAG => {
+                // SAFETY: these commands take a `uint64_t`.
+                let flags = unsafe { &mut *arg.cast::<u64>() };
+                let mut state = ep.domain.lock();
+                let Some(this) = state.eps.get_mut(ep.index) else {
+                    return -FI_EINVAL;
+                };
+                let place = match *flags & (FI_SEND | FI_RECV) {
+                    FI_SEND => &mut this.tx_flags,
+                    FI_RECV => &mut this.rx_flags,
+                    _ => return -FI_EINVAL,
+                };
+                if command == FI_GETOPSFLAG {
+                    *flags = *place;
+                } else {
+                    *place = *flags & !(FI_SEND | FI_RECV);
+                }
+                0
+            }
+            _ => -FI_ENOSYS,
+        }
+    })
+}
+
+impl Ep {
+    fn enable(&self) -> c_int {
+        let mut state = self.domain.lock();
+        let State { eps, cqs, avs } = &mut *state;
+        let Some(this) = eps.get_mut(self.index) else {
+            return -FI_EINVAL;
+        };
+        if this.messenger.is_some() {
+            return 0;
+        }
+        if this.tx_cq == UNBOUND && this.rx_cq == UNBOUND {
+            return -FI_ENOCQ;
+        }
+        let Some(av) = avs.get(this.av) else {
+            return -FI_ENOAV;
+        };
+        let Some((endpoint, mut cq)) = this.parts.take() else {
+            return -FI_EOPBADSTATE;
+        };
+        for bound in [this.tx_cq, this.rx_cq] {
+            let Some(wait) = cqs.get(bound).and_then(|cq| cq.wait.as_ref()) else {
+                continue;
+            };
+            let added = cq
+                .wait_fd()
+                .map_err(|e| e.to_string())
+                .and_then(|fd| wait.add(fd).map_err(|e| e.to_string()));
+            if let Err(error) = added {
+                log(Level::Warn, format_args!("no wait object: {error}"));
+                return -FI_EIO;
+            }
+        }
+        let (slots, eager) = (params().rx_slots, params().eager_size);
+        let slots = slots.min(self.domain.device.info().max_queue_depth as usize);
+        let device = self.domain.device.clone();
+        let transport = match RingTransport::new(device, endpoint, cq, slots, eager, av.peers.clone()) {
+            Ok(transport) => transport,
+            Err(error) => {
+                log(Level::Warn, format_args!("no receive buffers: {error}"));
+                return -FI_ENOMEM;
+            }
+        };
+        let config = Config {
+            eager_max: u32::try_from(eager).unwrap_or(u32::MAX),
+            max_sends: SENDS_MAX,
+            unexpected_max: params().unexpected_max,
+        };
+        match Messenger::new(transport, config) {
+            Ok(messenger) => {
+                this.messenger = Some(messenger);
+                0
+            }
+            Err(_) => -FI_EIO,
+        }
+    }
+
+    /// Gives messages that are on their way time to leave.
+    fn drain(&self) {
+        let deadline = Instant::now() + DRAIN;
+        loop {
+            let mut state = self.domain.lock();
+            progress(&mut state, self.index);
+            let messenger = state.eps.get(self.index).and_then(|ep| ep.messenger.as_ref());
+            if messenger.is_none_or(Messenger::drained) {
+                return;
+            }
+            if Instant::now() >= deadline {
+                log(
+                    Level::Warn,
+                    format_args!("endpoint closed with messages the peers have not taken"),
+                );
+                return;
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
+    }
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an endpoint of ours.
+        let Some(ep) = (unsafe { EpHandle::get(fid.cast()) }) else {
+            return -FI_EINVAL;
+        };
+        ep.drain();
+        let mut state = ep.domain.lock();
+        let State { eps, cqs, avs } = &mut *state;
+        let removed = eps.remove(ep.index);
+        if let Some(mut this) = removed {
+            for bound in [this.tx_cq, this.rx_cq] {
+                let Some(cq) = cqs.get_mut(bound) else { continue };
+                cq.endpoints.retain(|bound| *bound != ep.index);
+                if let (Some(wait), Some(messenger)) = (&cq.wait, &mut this.messenger)
+                    && let Ok(fd) = messenger.transport().cq().wait_fd()
+                {
+                    wait.remove(fd);
+                }
+            }
+            if let Some(av) = avs.get_mut(this.av) {
+                av.endpoints -= 1;
+            }
+            drop(this);
+        }
+        drop(state);
+        // SAFETY: as above, closed once.
+        if let Some(ep) = unsafe { EpHandle::free(fid.cast()) } {
+            ep.domain.close_child();
+        }
+        0
+    })
+}
+
+unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
+    // SAFETY: an endpoint of ours.
+    unsafe {
+        with(fid.cast(), |mut ep| {
+            let found = ep.messenger.cancel(context as u64, &mut ep.sink);
+            if found { 0 } else { -(FI_ENOENT as isize) }
+        })
+    }
+}
+
+unsafe extern "C" fn getopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an endpoint of ours.
+        let Some(ep) = (unsafe { EpHandle::get(fid.cast()) }) else {
+            return -FI_EINVAL;
+        };
+        if level != FI_OPT_ENDPOINT {
+            return -FI_ENOPROTOOPT;
+        }
+        let state = ep.domain.lock();
+        let Some(this) = state.eps.get(ep.index) else {
+            return -FI_EINVAL;
+        };
+        let size = match name {
+            FI_OPT_MIN_MULTI_RECV => this.min_multi_recv,
+            FI_OPT_CM_DATA_SIZE => 0,
+            FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => MAX_MESSAGE,
+            FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => STAGE_LEN as u64,
+            _ => return -FI_ENOPROTOOPT,
+        };
+        // SAFETY: the application gives `*len` bytes.
+        unsafe {
+            if *len < size_of::<usize>() {
+                return -FI_ETOOSMALL;
+            }
+            *len = size_of::<usize>();
+            value.cast::<u64>().write_unaligned(size);
+        }
+        0
+    })
+}
+
+unsafe extern "C" fn setopt(
+    fid: *mut fid,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an endpoint of ours.
+        let Some(ep) = (unsafe { EpHandle::get(fid.cast()) }) else {
+            return -FI_EINVAL;
+        };
+        if level != FI_OPT_ENDPOINT {
+            return -FI_ENOPROTOOPT;
+        }
+        match name {
+            FI_OPT_MIN_MULTI_RECV if len == size_of::<usize>() => {
+                // SAFETY: the application gives `len` bytes.
+                let size = unsafe { value.cast::<u64>().read_unaligned() };
+                let mut state = ep.domain.lock();
+                let Some(this) = state.eps.get_mut(ep.index) else {
+                    return -FI_EINVAL;
+                };
+                this.min_multi_recv = size;
+                0
+            }
+            FI_OPT_MIN_MULTI_RECV => -FI_EINVAL,
+            // Neither CUDA nor another provider's shared memory is used, whether permitted or not.
+            FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED => 0,
+            _ => -FI_ENOPROTOOPT,
+        }
+    })
+}
+
+/// Receives are bounded only by memory.
+unsafe extern "C" fn rx_size_left(_: *mut fid_ep) -> isize {
+    4096
+}
+
+unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
+    // SAFETY: an endpoint of ours.
+    unsafe {
+        with(ep, |ep| {
+            isize::try_from(ep.messenger.sends_left()).unwrap_or(isize::MAX)
+        })
+    }
+}
+
+/// The device chooses addresses: only the one it chose is accepted.
+unsafe extern "C" fn setname(fid: *mut fid, address: *mut c_void, len: usize) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an endpoint of ours.
+        let Some(ep) = (unsafe { EpHandle::get(fid.cast()) }) else {
+            return -FI_EINVAL;
+        };
+        let state = ep.domain.lock();
+        let Some(this) = state.eps.get(ep.index) else {
+            return -FI_EINVAL;
+        };
+        if address.is_null() || len != ADDR_LEN {
+            return -FI_EINVAL;
+        }
+        // SAFETY: the application gives `len` bytes.
+        let wanted = unsafe { address.cast::<[u8; ADDR_LEN]>().read_unaligned() };
+        if wanted == this.address {
+            0
+        } else {
+            -FI_EADDRNOTAVAIL
+        }
+    })
+}
+
+unsafe extern "C" fn getname(fid: *mut fid, address: *mut c_void, len: *mut usize) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an endpoint of ours.
+        let Some(ep) = (unsafe { EpHandle::get(fid.cast()) }) else {
+            return -FI_EINVAL;
+        };
+        let state = ep.domain.lock();
+        let Some(this) = state.eps.get(ep.index) else {
+            return -FI_EINVAL;
+        };
+        // SAFETY: the application gives room for `*len` bytes.
+        if unsafe { av::put(&this.address, address, len) } {
+            0
+        } else {
+            -FI_ETOOSMALL
+        }
+    })
+}

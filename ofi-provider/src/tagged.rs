@@ -1,0 +1,270 @@
+//! Tagged messages.
+
+use std::ffi::c_void;
+
+use libfabric_sys::*;
+use usb4_tagged::{Class, Completion, Pattern, Peek, Sink};
+
+use crate::ep::{Active, with};
+use crate::transfer::{Segments, SendArgs};
+
+/// The operations.
+pub(crate) static OPS: fi_ops_tagged = fi_ops_tagged {
+    size: size_of::<fi_ops_tagged>(),
+    recv,
+    recvv,
+    recvmsg,
+    send,
+    sendv,
+    sendmsg,
+    inject,
+    senddata,
+    injectdata,
+};
+
+const TOO_MANY: isize = -(FI_EINVAL as isize);
+
+#[inline]
+fn args(to: fi_addr_t, tag: u64, data: Option<u64>, context: *mut c_void) -> SendArgs {
+    SendArgs {
+        to,
+        class: Class::Tagged,
+        tag,
+        data,
+        context,
+    }
+}
+
+#[inline]
+fn pattern(ep: &Active<'_>, from: fi_addr_t, tag: u64, ignore: u64) -> Result<Pattern, isize> {
+    Ok(Pattern {
+        class: Class::Tagged,
+        from: ep.sender(from)?,
+        tag,
+        ignore,
+    })
+}
+
+unsafe extern "C" fn recv(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    from: fi_addr_t,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: an endpoint of ours; the application leaves the buffer to us until the completion.
+    unsafe {
+        with(ep, |mut ep| match pattern(&ep, from, tag, ignore) {
+            Ok(pattern) => ep.receive(&Segments::one(buf, len), pattern, context, ep.rx_flags),
+            Err(error) => error,
+        })
+    }
+}
+
+unsafe extern "C" fn recvv(
+    ep: *mut fid_ep,
+    iov: *const libc::iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    from: fi_addr_t,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: as `recv`, with `count` elements.
+    unsafe {
+        with(ep, |mut ep| {
+            match (Segments::of(iov, count), pattern(&ep, from, tag, ignore)) {
+                (Some(segments), Ok(pattern)) => ep.receive(&segments, pattern, context, ep.rx_flags),
+                (None, _) => TOO_MANY,
+                (_, Err(error)) => error,
+            }
+        })
+    }
+}
+
+unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
+    // SAFETY: as `recv`, with the elements the message names; a peek uses none.
+    unsafe {
+        with(ep, |mut ep| {
+            let Some(msg) = msg.as_ref() else {
+                return -(FI_EINVAL as isize);
+            };
+            let pattern = match pattern(&ep, msg.addr, msg.tag, msg.ignore) {
+                Ok(pattern) => pattern,
+                Err(error) => return error,
+            };
+            if flags & FI_PEEK != 0 {
+                return peek(&mut ep, &pattern, msg.context, flags);
+            }
+            if flags & FI_CLAIM != 0 && flags & FI_DISCARD != 0 {
+                return discard(&mut ep, &pattern, msg.context);
+            }
+            let Some(segments) = Segments::of(msg.msg_iov, msg.iov_count) else {
+                return TOO_MANY;
+            };
+            if flags & FI_CLAIM != 0 {
+                return ep.receive_claimed(&segments, pattern, msg.context, flags);
+            }
+            ep.receive(&segments, pattern, msg.context, flags)
+        })
+    }
+}
+
+/// Looks for an unexpected message and reports it, or that there is none, on the completion queue.
+fn peek(ep: &mut Active<'_>, pattern: &Pattern, context: *mut c_void, flags: u64) -> isize {
+    ep.messenger.progress(&mut ep.sink);
+    let what = match (flags & FI_CLAIM != 0, flags & FI_DISCARD != 0) {
+        (true, _) => Peek::Claim {
+            context: context as u64,
+        },
+        (false, true) => Peek::Discard,
+        (false, false) => Peek::Look,
+    };
+    match ep.messenger.peek(pattern, what) {
+        Some(found) => ep.sink.complete(Completion {
+            receive: true,
+            context: context as u64,
+            token: 0,
+            class: Class::Tagged,
+            len: found.len,
+            truncated: 0,
+            addr: 0,
+            tag: found.envelope.tag,
+            data: found.envelope.data,
+            from: Some(found.from),
+            last: false,
+            result: Ok(()),
+        }),
+        None => ep.sink.no_message(context as u64, pattern.tag),
+    }
+    0
+}
+
+fn discard(ep: &mut Active<'_>, pattern: &Pattern, context: *mut c_void) -> isize {
+    if !ep.messenger.discard_claimed(context as u64) {
+        return -(FI_ENOMSG as isize);
+    }
+    ep.sink.complete(Completion {
+        receive: true,
+        context: context as u64,
+        token: 0,
+        class: Class::Tagged,
+        len: 0,
+        truncated: 0,
+        addr: 0,
+        tag: pattern.tag,
+        data: None,
+        from: None,
+        last: false,
+        result: Ok(()),
+    });
+    0
+}
+
+unsafe extern "C" fn send(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    to: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: an endpoint of ours; the application leaves the buffer as it is until the completion.
+    unsafe {
+        with(ep, |mut ep| {
+            ep.send(&Segments::one(buf, len), &args(to, tag, None, context))
+        })
+    }
+}
+
+unsafe extern "C" fn sendv(
+    ep: *mut fid_ep,
+    iov: *const libc::iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    to: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: as `send`, with `count` elements.
+    unsafe {
+        with(ep, |mut ep| match Segments::of(iov, count) {
+            Some(segments) => ep.send(&segments, &args(to, tag, None, context)),
+            None => TOO_MANY,
+        })
+    }
+}
+
+unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
+    // SAFETY: as `send`, with the elements the message names.
+    unsafe {
+        with(ep, |mut ep| {
+            let Some(msg) = msg.as_ref() else {
+                return -(FI_EINVAL as isize);
+            };
+            let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+            match Segments::of(msg.msg_iov, msg.iov_count) {
+                Some(segments) => {
+                    ep.send_flags(&segments, &args(msg.addr, msg.tag, data, msg.context), flags)
+                }
+                None => TOO_MANY,
+            }
+        })
+    }
+}
+
+unsafe extern "C" fn inject(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    to: fi_addr_t,
+    tag: u64,
+) -> isize {
+    // SAFETY: an endpoint of ours and a readable buffer.
+    unsafe {
+        with(ep, |mut ep| {
+            ep.inject(
+                &Segments::one(buf, len),
+                &args(to, tag, None, std::ptr::null_mut()),
+            )
+        })
+    }
+}
+
+unsafe extern "C" fn senddata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    to: fi_addr_t,
+    tag: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: as `send`.
+    unsafe {
+        with(ep, |mut ep| {
+            ep.send(&Segments::one(buf, len), &args(to, tag, Some(data), context))
+        })
+    }
+}
+
+unsafe extern "C" fn injectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    to: fi_addr_t,
+    tag: u64,
+) -> isize {
+    // SAFETY: as `inject`.
+    unsafe {
+        let args = args(to, tag, Some(data), std::ptr::null_mut());
+        with(ep, |mut ep| ep.inject(&Segments::one(buf, len), &args))
+    }
+}

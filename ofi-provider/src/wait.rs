@@ -1,0 +1,116 @@
+//! A completion queue's wait object: one descriptor that is readable when any of its endpoints has work, or
+//! when somebody signals.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// An epoll instance over the endpoints' descriptors and an event descriptor for signals.
+pub(crate) struct Wait {
+    epoll: OwnedFd,
+    event: OwnedFd,
+}
+
+impl Wait {
+    /// # Errors
+    /// The system is out of descriptors.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: plain system calls; the results are checked and owned.
+        let (epoll, event) = unsafe {
+            (
+                owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
+                owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
+            )
+        };
+        let wait = Self { epoll, event };
+        wait.control(libc::EPOLL_CTL_ADD, wait.event.as_raw_fd())?;
+        Ok(wait)
+    }
+
+    /// The descriptor to wait on.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+
+    /// Adds an endpoint's descriptor.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        match self.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Forgets an endpoint's descriptor.
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) {
+        // It may be gone already.
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd.as_raw_fd());
+    }
+
+    fn control(&self, operation: libc::c_int, fd: RawFd) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: 0,
+        };
+        // SAFETY: a valid epoll descriptor and event.
+        let rc = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) };
+        if rc == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+
+    /// Sleeps until the descriptor is readable or the time is over.
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
+        let ms = timeout.map_or(-1, |t| i32::try_from(t.as_millis().max(1)).unwrap_or(i32::MAX));
+        let mut poll = libc::pollfd {
+            fd: self.epoll.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&raw mut poll, 1, ms) };
+    }
+
+    /// Wakes a sleeper.
+    pub(crate) fn signal(&self) {
+        let one: u64 = 1;
+        // SAFETY: eight bytes to an event descriptor.
+        unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Whether somebody has signalled since the last call.
+    pub(crate) fn take_signal(&self) -> bool {
+        let mut count: u64 = 0;
+        // SAFETY: eight bytes from an event descriptor that does not block.
+        unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) == 8 }
+    }
+}
+
+/// # Safety
+/// `fd` is a fresh descriptor or negative.
+unsafe fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: promised by the caller.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_wakes_and_is_seen_once() {
+        let wait = Wait::new().unwrap();
+        assert!(!wait.take_signal());
+        wait.signal();
+        wait.sleep(None);
+        assert!(wait.take_signal());
+        assert!(!wait.take_signal());
+    }
+}
