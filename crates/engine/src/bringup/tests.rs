@@ -162,6 +162,10 @@ impl Pair {
 
     fn transmit(&mut self, to: usize, message: Control) {
         self.sent += 1;
+        assert!(
+            message.kind != ControlKind::PathsUp || self.sides[1 - to].on,
+            "PATHS_UP before the paths are up"
+        );
         let bytes = message.emit(|_, _| 0);
         assert_eq!(
             Control::parse(&bytes, |_, _| 0),

@@ -35,6 +35,24 @@ fn nothing_is_sent_before_the_peers_paths_are_up() {
 }
 
 #[test]
+fn paths_up_is_not_said_before_our_own_paths_are_on() {
+    let mut pair = Pair::new(17, CLEAN);
+    pair.home = 20 * SEC;
+    let said = |pair: &Pair, by: usize| {
+        let paths_up =
+            |(to, message): &(usize, Control)| *to == 1 - by && message.kind == ControlKind::PathsUp;
+        pair.record.iter().any(paths_up)
+    };
+    while !pair.both_up() {
+        for by in 0..2 {
+            assert!(pair.sides[by].on || !said(&pair, by));
+        }
+        assert!(pair.step(pair.now + 60 * SEC));
+    }
+    assert!(said(&pair, 0) && said(&pair, 1));
+}
+
+#[test]
 fn offers_into_the_void_slow_down_and_a_late_peer_is_up_at_once() {
     let mut pair = Pair::new(4, Channel { loss: 1000, ..CLEAN });
     pair.run(600 * SEC);
