@@ -83,12 +83,16 @@ impl World {
         };
         let rng = &mut self.ports[port].rng;
         feed(&mut fsm, now, &mut || rng.next_u64());
+        let mut up = false;
         while let Some(action) = fsm.poll_output() {
             match action {
                 Action::Send(message) => self.send_control(port, message.emit(crc32c::crc32c_append)),
                 Action::EnablePaths { .. } => self.switch_paths(port, true),
                 Action::DisablePaths => self.switch_paths(port, false),
-                Action::Up(info) => self.rail_up(port, &info),
+                Action::Up(info) => {
+                    up = true;
+                    self.rail_up(port, &info);
+                }
                 Action::Down(_) => self.rail_down(port),
             }
         }
@@ -101,6 +105,11 @@ impl World {
             }
         }
         self.ports[port].fsm = Some(fsm);
+        if up {
+            for link in self.links_of(self.ports[port].host) {
+                self.join_others(link);
+            }
+        }
     }
 
     pub(crate) fn bringup_timer(&mut self, port: usize, epoch: u32) {
@@ -210,9 +219,6 @@ impl World {
         if self.leads(link) && self.link_to(host, info.node) == Some(link) {
             self.links[link].send_join();
         }
-        for other in self.links_of(host) {
-            self.join_others(other);
-        }
         self.request_service(link, self.now());
     }
 
@@ -223,7 +229,7 @@ impl World {
             tx_tag: info.tx_tag,
             rx_tag: info.rx_tag,
             peer_ring: info.ring_size,
-            tx_depth: self.profile.ring - 1,
+            tx_depth: self.profile.tx_depth,
             peer_max_ack_delay: info.max_ack_delay,
             rate_bps: spec.rate_bps,
             latency: spec.latency,

@@ -78,9 +78,9 @@ pub(crate) struct Direction {
     /// Frames on their way, oldest first, with the instant of their arrival.
     pub(crate) flying: VecDeque<(Nanos, Frame)>,
     last_arrival: Nanos,
-    burst_left: u64,
-    /// Frames still to vanish whatever the faults say: a test's own scalpel.
-    pub(crate) drop_next: u64,
+    burst_until: Nanos,
+    /// A test's own scalpel: frames still to pass, then frames to vanish whatever the faults say.
+    pub(crate) cut: (u64, u64),
 }
 
 impl Direction {
@@ -92,8 +92,8 @@ impl Direction {
             counters: CableCounters::default(),
             flying: VecDeque::new(),
             last_arrival: 0,
-            burst_left: 0,
-            drop_next: 0,
+            burst_until: 0,
+            cut: (0, 0),
         }
     }
 
@@ -110,7 +110,7 @@ impl Direction {
         self.counters.frames += 1;
         self.counters.bytes += u64::from(frame.len);
         self.counters.acks += u64::from(bare);
-        if self.vanishes(bare) {
+        if self.vanishes(now, bare) {
             self.counters.lost += 1;
             pool.give(frame.bytes);
             return 0;
@@ -138,17 +138,21 @@ impl Direction {
         self.flying.push_back((self.last_arrival, frame));
     }
 
-    fn vanishes(&mut self, bare: bool) -> bool {
-        if self.drop_next > 0 {
-            self.drop_next -= 1;
-            return true;
-        }
-        if self.burst_left > 0 {
-            self.burst_left -= 1;
-            return true;
+    fn vanishes(&mut self, now: Nanos, bare: bool) -> bool {
+        match &mut self.cut {
+            (_, 0) => (),
+            (0, drop) => {
+                *drop -= 1;
+                return true;
+            }
+            (pass, _) => *pass -= 1,
         }
         if self.rng.chance(self.faults.burst) {
-            self.burst_left = self.rng.below(self.faults.burst_len);
+            self.burst_until = self
+                .burst_until
+                .max(now + self.rng.below(self.faults.burst_time) + 1);
+        }
+        if now < self.burst_until {
             return true;
         }
         self.rng.chance(self.faults.loss) || (bare && self.rng.chance(self.faults.ack_loss))

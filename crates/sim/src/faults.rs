@@ -8,10 +8,10 @@ use usb4_engine::Nanos;
 pub struct Faults {
     /// A frame vanishes.
     pub loss: f64,
-    /// A burst begins: this frame and the next few vanish.
+    /// A burst begins: this frame vanishes, and all others for a while.
     pub burst: f64,
-    /// Longest burst in frames.
-    pub burst_len: u64,
+    /// Longest burst.
+    pub burst_time: Nanos,
     /// A frame that carries no chunks (a pure acknowledgement) vanishes.
     pub ack_loss: f64,
     /// A frame arrives twice.
@@ -45,7 +45,7 @@ impl Faults {
     pub const NONE: Self = Self {
         loss: 0.0,
         burst: 0.0,
-        burst_len: 8,
+        burst_time: 200 * US,
         ack_loss: 0.0,
         dup: 0.0,
         corrupt: 0.0,

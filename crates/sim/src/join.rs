@@ -45,10 +45,10 @@ impl World {
         };
         self.links[link].peer_join = Some(nonce);
         let (host, peer) = (self.links[link].host, self.links[link].peer);
-        let others = self.links_of(host);
-        let answered = others
-            .iter()
-            .any(|&other| other != link && self.links[other].peer == peer && self.links[other].join_sent);
+        let answered = self.links_of(host).iter().any(|&other| {
+            let other = &self.links[other];
+            other.peer == peer && other.join_sent
+        });
         if !answered {
             self.links[link].send_join();
         }
@@ -78,14 +78,6 @@ impl LinkHome {
     /// Shows the peer this side's nonce.
     pub(crate) fn send_join(&mut self) {
         self.join_sent = true;
-        self.link.send_join(self.join);
+        self.link.offer_join(self.join);
     }
 }
-
-trait JoinStub {
-    fn send_join(&mut self, _n: u64) {}
-    fn take_join(&mut self) -> Option<u64> {
-        None
-    }
-}
-impl JoinStub for usb4_engine::Link {}

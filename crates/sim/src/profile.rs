@@ -27,6 +27,9 @@ pub struct Profile {
     pub rails: &'static [RailSpec],
     /// Descriptors in each RX and TX ring.
     pub ring: u16,
+    /// Descriptors the home lets a link have posted on a TX ring at a time. Deep enough for the throughput knee of AMD's
+    /// NHI (96 frames, reference measurements), and no deeper: a retransmission waits behind all of them.
+    pub tx_depth: u16,
     /// Longest time an acknowledgement may be held back.
     pub max_ack_delay: Nanos,
     /// An interrupt is delivered at a random instant within this time of its cause.
@@ -52,6 +55,7 @@ impl Profile {
         name: "strix",
         rails: &[STRIX],
         ring: 1024,
+        tx_depth: 128,
         max_ack_delay: 20 * US,
         moderation: 0,
         costs: Costs::DEFAULT,

@@ -184,10 +184,10 @@ impl World {
         self.directions[port].faults = faults;
     }
 
-    /// Loses the next `frames` frames that `from` puts on a cable.
-    pub fn drop_next(&mut self, cable: CableId, from: HostId, frames: u64) {
+    /// Lets `pass` frames that `from` puts on a cable through, then loses the next `drop`.
+    pub fn cut(&mut self, cable: CableId, from: HostId, pass: u64, drop: u64) {
         let port = self.port_of(cable, from);
-        self.directions[port].drop_next = frames;
+        self.directions[port].cut = (pass, drop);
     }
 
     /// The port a host has on a cable.
@@ -344,10 +344,10 @@ impl World {
         for (index, home) in self.links.iter().enumerate().filter(|(_, home)| !home.dead) {
             if home.held() > 0 || home.unfinished() > 0 || !home.link.is_quiet() {
                 leaks.push(format!(
-                    "link {index}: {} RX buffers held, {} plans and gathers unfinished, quiet: {}",
+                    "link {index}: {} RX buffers held, {} plans and gathers unfinished, {:?}",
                     home.held(),
                     home.unfinished(),
-                    home.link.is_quiet()
+                    home.link.usage()
                 ));
             }
         }
@@ -358,5 +358,31 @@ impl World {
             }
         }
         leaks
+    }
+}
+impl World {
+    /// Debug.
+    pub fn dump(&self) {
+        for (i, p) in self.ports.iter().enumerate() {
+            println!(
+                "  port {i} host {} link {:?} rail {:?} joins {:x?} state {:?} path {}",
+                p.host,
+                p.link,
+                p.rail,
+                p.joins,
+                p.fsm.as_ref().map(|f| f.state()),
+                p.path_up
+            );
+        }
+        for (i, l) in self.links.iter().enumerate() {
+            println!(
+                "  link {i} host {} up {} sent {} join {:x} peer {:x?}",
+                l.host,
+                l.link.is_up(),
+                l.join_sent,
+                l.join,
+                l.peer_join
+            );
+        }
     }
 }

@@ -1,0 +1,200 @@
+//! Mixed traffic under faults: each message exactly once, in order, bytes equal; atomics exactly once.
+
+use usb4_sim::{Faults, MS, Mix, Profile, Scenario, Summary, US};
+
+/// Runs a scenario on every profile, a few seeds each.
+fn survives(what: impl Fn(&Profile, u64) -> Scenario) -> Summary {
+    let mut last = Summary::default();
+    for profile in &Profile::ALL {
+        for seed in 1..=3 {
+            match what(profile, seed).run() {
+                Ok(summary) => last = summary,
+                Err(failure) => panic!("{}, seed {seed}: {failure}", profile.name),
+            }
+        }
+    }
+    last
+}
+
+#[test]
+fn a_perfect_world() {
+    let summary = survives(|profile, seed| Scenario::new(profile, 3_000, Faults::NONE, seed));
+    assert_eq!(summary.engine.tx_resent, 0);
+    assert_eq!(summary.engine.violations, 0);
+}
+
+#[test]
+fn loss_and_duplication() {
+    let faults = Faults {
+        loss: 0.01,
+        dup: 0.01,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 3_000, faults, seed));
+}
+
+#[test]
+fn heavy_loss() {
+    let faults = Faults {
+        loss: 0.2,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 1_000, faults, seed));
+}
+
+#[test]
+fn loss_of_acks_only() {
+    let faults = Faults {
+        ack_loss: 0.5,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 3_000, faults, seed));
+}
+
+#[test]
+fn bursts_of_loss() {
+    let faults = Faults {
+        burst: 0.005,
+        burst_time: MS,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 3_000, faults, seed));
+}
+
+#[test]
+fn flipped_bits_in_heads() {
+    let faults = Faults {
+        corrupt: 0.02,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 3_000, faults, seed));
+}
+
+#[test]
+fn flipped_bits_anywhere_with_a_payload_crc() {
+    let faults = Faults {
+        corrupt: 0.02,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario {
+        payload_crc: true,
+        ..Scenario::new(profile, 3_000, faults, seed)
+    });
+}
+
+#[test]
+fn lost_interrupts_ignored_doorbells_and_stranded_completions() {
+    let faults = Faults {
+        lost_irq: 0.01,
+        ignored_doorbell: 0.01,
+        stranded: 0.01,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 3_000, faults, seed));
+}
+
+#[test]
+fn stalls_of_rings_and_cables() {
+    let faults = Faults {
+        link_stall: 0.002,
+        tx_stall: 0.002,
+        stall: 5 * MS,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 3_000, faults, seed));
+}
+
+#[test]
+fn copies_that_take_their_time() {
+    let faults = Faults {
+        plan_delay: 200 * US,
+        loss: 0.01,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 2_000, faults, seed));
+}
+
+#[test]
+fn receivers_that_are_seldom_ready() {
+    let faults = Faults {
+        loss: 0.01,
+        dup: 0.01,
+        ..Faults::NONE
+    };
+    let summary = survives(|profile, seed| {
+        let mix = Mix {
+            receives: 4,
+            receive_delay: 200 * US,
+            ..Mix::everything(2_000)
+        };
+        Scenario {
+            mix,
+            ..Scenario::new(profile, 0, faults, seed)
+        }
+    });
+    assert!(summary.engine.rnr_sent > 0);
+}
+
+#[test]
+fn four_rails() {
+    let faults = Faults {
+        loss: 0.01,
+        dup: 0.01,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario {
+        rails: 4,
+        ..Scenario::new(profile, 3_000, faults, seed)
+    });
+}
+
+#[test]
+fn three_hosts_in_a_triangle() {
+    let faults = Faults {
+        loss: 0.01,
+        dup: 0.01,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario {
+        hosts: 3,
+        ..Scenario::new(profile, 3_000, faults, seed)
+    });
+}
+
+#[test]
+fn everything_at_once() {
+    let faults = Faults {
+        loss: 0.01,
+        burst: 0.001,
+        dup: 0.01,
+        corrupt: 0.01,
+        link_stall: 0.001,
+        tx_stall: 0.001,
+        ignored_doorbell: 0.01,
+        lost_irq: 0.01,
+        stranded: 0.01,
+        plan_delay: 50 * US,
+        control_loss: 0.2,
+        control_dup: 0.2,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| Scenario::new(profile, 2_000, faults, seed));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history() {
+    let faults = Faults {
+        loss: 0.01,
+        dup: 0.01,
+        corrupt: 0.01,
+        lost_irq: 0.01,
+        ..Faults::NONE
+    };
+    let run = || Scenario::new(&Profile::MIXED, 2_000, faults, 9).run().unwrap();
+    let (first, second) = (run(), run());
+    assert_eq!(
+        (first.totals, first.forward, first.backward, first.ports),
+        (second.totals, second.forward, second.backward, second.ports)
+    );
+    assert_eq!(first.engine, second.engine);
+}
