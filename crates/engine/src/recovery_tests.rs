@@ -101,6 +101,61 @@ fn the_window_leaves_the_reserve_to_acknowledgements_and_probes() {
 }
 
 #[test]
+fn full_request_windows_leave_room_for_responses() {
+    for peer_ring in [36, 64, 256, 1024] {
+        let mut sender = sender(&RailConfig {
+            peer_ring,
+            ..config()
+        });
+        while sender.can_send(Class::Request) {
+            send(&mut sender, 0, [1]);
+        }
+        assert!(sender.can_send(Class::Response), "peer ring {peer_ring}");
+    }
+}
+
+#[test]
+fn unconfirmed_acknowledgements_do_not_close_the_window_of_data() {
+    for peer_ring in [33, 34, 64, 1024] {
+        let mut sender = sender(&RailConfig {
+            peer_ring,
+            ..config()
+        });
+        let mut acks = 0;
+        while !sender.probe_due() {
+            sender.on_sent(0, NO_SLOT, 40, false).unwrap();
+            sender.on_completed();
+            acks += 1;
+        }
+        assert!(acks <= u64::from(peer_ring) / 4, "{acks} before one is confirmed");
+        assert!(sender.can_send(Class::Request), "peer ring {peer_ring}");
+        let ping = send(&mut sender, 0, [NO_SLOT]);
+        assert!(sender.deadline().is_some(), "the PING may be lost");
+        ack(&mut sender, 0, ping, u64::MAX);
+        assert_eq!((sender.in_flight(), sender.deadline()), (0, None));
+    }
+}
+
+#[test]
+fn packet_numbers_begin_at_one_and_never_repeat() {
+    let mut sender = sender(&config());
+    let mut expected = 0;
+    for round in 0..1_000 {
+        let now = round * MS;
+        expected += 1;
+        assert_eq!(send(&mut sender, now, [1]), expected);
+        expected += 1;
+        assert_eq!(sender.on_sent(now, NO_SLOT, 40, false).unwrap().0, expected);
+        sender.on_completed();
+        sender.on_timer(now + MS / 2);
+        expected += 1;
+        assert_eq!(send(&mut sender, now + MS / 2, [NO_SLOT]), expected);
+        // What is lost is numbered anew, too.
+        ack(&mut sender, now + MS / 2, expected, 0);
+    }
+}
+
+#[test]
 fn the_smallest_rings_allowed_still_carry_data() {
     for (peer_ring, ring, data) in [
         (33, 1024, 1),
