@@ -49,6 +49,8 @@ mod host;
 mod id;
 mod links;
 mod lock;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod memory;
 mod objects;
 mod owner;

@@ -6,7 +6,9 @@
 //! stored and after the mark is, makes sure that either the copier sees the mark or the revoker sees the odd
 //! count (the argument of `usb4-ring-abi`'s cursors). The count also keeps a second thread out.
 
-use usb4_engine::{Counters, Link, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId};
+use usb4_engine::{
+    Counters, Link, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId, RailStatus, Usage,
+};
 
 use crate::endpoint::FAILED;
 use crate::id::{next_generation, split};
@@ -182,11 +184,11 @@ impl<H: Home> Device<H> {
     }
 
     /// Fails a link, waits for a turn of [`Self::service`] that is running in another thread, and forgets the
-    /// link. Its storage is dropped.
+    /// link. Its memory comes back, for the next one.
     ///
     /// # Errors
     /// No such link.
-    pub fn remove_link(&self, link: LinkId, port: &H::Port, now: Nanos) -> Result<(), DeviceError> {
+    pub fn remove_link(&self, link: LinkId, port: &H::Port, now: Nanos) -> Result<LinkStorage, DeviceError> {
         self.fail_link(link, port, now)?;
         let slot = self.link_slot(link).ok_or(DeviceError::NoLink)?;
         let _phase = loop {
@@ -199,12 +201,11 @@ impl<H: Home> Device<H> {
         slot.id.store(0, Ordering::Release);
         let gone = guard.take();
         drop(guard);
-        if let Some(mut gone) = gone {
-            while let Some(token) = gone.next_released() {
-                port.release(token);
-            }
+        let mut gone = gone.ok_or(DeviceError::NoLink)?;
+        while let Some(token) = gone.next_released() {
+            port.release(token);
         }
-        Ok(())
+        Ok(gone.into_storage())
     }
 
     /// The link to a host.
@@ -230,6 +231,26 @@ impl<H: Home> Device<H> {
     /// What has happened on a link.
     pub fn counters(&self, link: LinkId) -> Option<Counters> {
         self.with_link(link, |link| *link.counters())
+    }
+
+    /// How much of a link's memory is in use.
+    pub fn usage(&self, link: LinkId) -> Option<Usage> {
+        self.with_link(link, |link| link.usage())
+    }
+
+    /// The state of a rail, if it is attached.
+    pub fn rail_status(&self, link: LinkId, rail: RailId) -> Option<RailStatus> {
+        self.with_link(link, |link| link.rail_status(rail)).flatten()
+    }
+
+    /// Gives the peer, on the rails of this link, the nonce with which another rail may join it.
+    pub fn offer_join(&self, link: LinkId, nonce: u64) {
+        self.with_link(link, |link| link.offer_join(nonce));
+    }
+
+    /// The nonce the peer has given since the last call: for the bring-up of another rail to the same peer.
+    pub fn take_join(&self, link: LinkId) -> Option<u64> {
+        self.with_link(link, Link::take_join).flatten()
     }
 
     /// Calls `f` with the link of that name, under its lock.

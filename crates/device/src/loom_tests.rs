@@ -1,0 +1,264 @@
+//! Every interleaving of the lock, the ownership word and revocation:
+//! `RUSTFLAGS="--cfg loom" cargo test -p usb4-device --release --lib loom`.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+use std::vec::Vec;
+use usb4_engine::{MemRef, Slab};
+
+use crate::links::Turns;
+use crate::memory::{Region, Regions};
+use crate::{Access, ClientId, Expired, Leave, Lock, Notified, Owner, SpinLock};
+
+#[test]
+fn loom_two_threads_never_hold_one_lock() {
+    loom::model(|| {
+        let lock = Arc::new(Lock::<SpinLock, u32>::new(0));
+        let other = lock.clone();
+        let thread = thread::spawn(move || *other.lock() += 1);
+        *lock.lock() += 1;
+        thread.join().unwrap();
+        assert_eq!(*lock.lock(), 2);
+    });
+}
+
+/// Work announced through an [`Owner`], and what a home does about it.
+struct World {
+    owner: Owner,
+    /// Announced and not yet done.
+    pending: AtomicU32,
+    /// Touched by the owner only: loom fails the model if two do.
+    exclusive: UnsafeCell<u32>,
+    /// The home's thread was woken.
+    woken: AtomicU32,
+    /// The hand-over timer was started.
+    timer: AtomicU32,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            owner: Owner::new(),
+            pending: AtomicU32::new(0),
+            exclusive: UnsafeCell::new(0),
+            woken: AtomicU32::new(0),
+            timer: AtomicU32::new(0),
+        })
+    }
+
+    fn work(&self) {
+        self.exclusive.with_mut(|_| ());
+        self.pending.swap(0, Ordering::Relaxed);
+    }
+
+    /// What a client's `ENTER` does.
+    fn spin(&self) -> bool {
+        if !self.owner.try_spin() {
+            return false;
+        }
+        loop {
+            self.work();
+            match self.owner.leave_spin(false) {
+                Leave::Work => {}
+                Leave::Watched => return true,
+                Leave::StartTimer => {
+                    self.timer.fetch_add(1, Ordering::Relaxed);
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// What the home's thread does when it is awake.
+    fn thread(&self) {
+        if !self.owner.try_thread() {
+            return;
+        }
+        loop {
+            self.work();
+            if self.owner.try_sleep() {
+                return;
+            }
+        }
+    }
+
+    /// An event, or an entry posted by somebody who then returns to user space.
+    fn announce(&self) {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        match self.owner.notify() {
+            Notified::Owned | Notified::Left => {}
+            Notified::Idle => {
+                self.woken.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// When all have returned, whatever was started or woken happens; then nothing may be pending.
+    fn settle(&self) {
+        if self.woken.load(Ordering::Relaxed) != 0 {
+            self.thread();
+        }
+        if self.timer.load(Ordering::Relaxed) != 0 {
+            for _ in 0..3 {
+                match self.owner.expired() {
+                    Expired::Again => {}
+                    Expired::Stop => break,
+                    Expired::Taken => {
+                        self.work();
+                        while !self.owner.try_sleep() {
+                            self.work();
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        assert_eq!(
+            self.pending.load(Ordering::Relaxed),
+            0,
+            "work was announced and nobody came"
+        );
+    }
+}
+
+fn race(parts: &[fn(&World)]) {
+    let world = World::new();
+    let threads: Vec<_> = parts
+        .iter()
+        .map(|part| {
+            let (world, part) = (world.clone(), *part);
+            thread::spawn(move || part(&world))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    world.settle();
+}
+
+#[test]
+fn loom_an_event_while_a_spinner_leaves_is_not_lost() {
+    loom::model(|| {
+        race(&[World::announce, |world| {
+            world.spin();
+        }]);
+    });
+}
+
+#[test]
+fn loom_an_event_while_the_thread_goes_to_sleep_is_not_lost() {
+    loom::model(|| race(&[World::announce, World::thread]));
+}
+
+#[test]
+fn loom_a_spinner_and_the_thread_never_own_together_and_lose_nothing() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        race(&[
+            World::announce,
+            |world| {
+                world.spin();
+            },
+            World::thread,
+        ]);
+    });
+}
+
+#[test]
+fn loom_two_spinners_never_own_together_and_one_does_the_work_of_both() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let post_and_enter = |world: &World| {
+            world.pending.fetch_add(1, Ordering::Relaxed);
+            while !world.spin() {
+                if world.owner.notify() == Notified::Owned {
+                    break;
+                }
+            }
+        };
+        race(&[post_and_enter, post_and_enter]);
+    });
+}
+
+/// Memory that only whoever may touch it touches: loom fails the model otherwise.
+struct Memory(UnsafeCell<u32>);
+
+// SAFETY: loom checks every access.
+unsafe impl Sync for Memory {}
+
+#[test]
+fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
+    loom::model(|| {
+        let client = ClientId::new(0, 1);
+        let regions: Regions<SpinLock, Memory> = Regions::new(Slab::boxed(1), Slab::boxed(1)).unwrap();
+        let region = Region {
+            client,
+            addr: 0,
+            len: 8,
+            access: Access::LOCAL,
+            peer: None,
+        };
+        let keys = regions
+            .insert(region, Memory(UnsafeCell::new(0)), 0)
+            .ok()
+            .unwrap();
+        let held = regions.acquire_local(client, keys.local, 0, 8).unwrap();
+        let home = Arc::new((regions, Turns::default()));
+
+        let copier = home.clone();
+        let thread = thread::spawn(move || {
+            let (regions, turns) = &*copier;
+            if let Some(_phase) = turns.enter() {
+                // SAFETY: `held` is not given back before the phase ends.
+                if let Some(memory) = unsafe { regions.for_copy(held.mem) } {
+                    memory.0.with_mut(|_| ());
+                }
+            }
+            regions.release(held.mem);
+        });
+        let (regions, turns) = &*home;
+        assert_eq!(regions.revoke(client, keys.local, true), Ok(true));
+        turns.wait(thread::yield_now);
+        // SAFETY: revoked above, and copies that were running have ended.
+        let (_, memory) = unsafe { regions.take(keys.local) }.unwrap();
+        memory.0.with_mut(|_| ());
+        thread.join().unwrap();
+        // Both references are gone: the place is free again.
+        assert!(regions.insert(region, Memory(UnsafeCell::new(0)), 0).is_ok());
+        assert!(regions.release(MemRef(u64::from(keys.local))).is_none());
+    });
+}
+
+#[test]
+fn loom_the_last_reference_of_a_dead_region_is_reported_once() {
+    loom::model(|| {
+        let client = ClientId::new(0, 1);
+        let regions: Regions<SpinLock, u8> = Regions::new(Slab::boxed(1), Slab::boxed(1)).unwrap();
+        let region = Region {
+            client,
+            addr: 0,
+            len: 8,
+            access: Access::LOCAL,
+            peer: None,
+        };
+        let keys = regions.insert(region, 7, 0).unwrap();
+        let held = regions.acquire_local(client, keys.local, 0, 8).unwrap();
+        let regions = Arc::new(regions);
+        let other = regions.clone();
+        let thread = thread::spawn(move || other.release(held.mem));
+        let idle = regions.kill(client, keys.local).unwrap();
+        let told = thread.join().unwrap();
+        assert_eq!(
+            idle,
+            told.is_none(),
+            "either the kill finds it idle or the release reports it"
+        );
+        assert_eq!(regions.revoke(client, keys.local, false), Ok(true));
+        // SAFETY: revoked above without references.
+        assert_eq!(unsafe { regions.take(keys.local) }, Some((8, 7)));
+    });
+}

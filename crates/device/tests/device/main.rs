@@ -1,0 +1,11 @@
+//! Two devices wired back to back.
+#![cfg(not(loom))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    reason = "tests"
+)]
+
+mod messages;
+mod world;

@@ -1,0 +1,236 @@
+//! What endpoints do when nothing goes wrong.
+
+use std::sync::atomic::Ordering;
+
+use crate::world::{Memory, Shape, World, pattern, rma, send};
+use usb4_device::{Access, EndpointKind};
+use usb4_ring_abi::{Cqe, CqeStatus, Op, Sqe, cqe_flags, sqe_flags};
+
+const BASE: u64 = 0x10_0000;
+
+#[test]
+fn messages_of_every_size_arrive_with_source_and_immediate() {
+    for len in [0_usize, 1, 64, 4000, 4096, 100_000] {
+        let mut world = World::new();
+        let (mut a, mut b) = world.pair();
+        let (from, to) = (Memory::of(&pattern(len)), Memory::zeroed(len + 24));
+        let (from_keys, to_keys) = (
+            world.register(&a, &from, Access::LOCAL),
+            world.register(&b, &to, Access::LOCAL),
+        );
+        b.receive(9, to_keys, BASE, len as u32 + 24);
+        world.submit(&mut b);
+        let mut sqe = Sqe {
+            flags: sqe_flags::IMM,
+            ..send(5, from_keys, BASE, len as u32)
+        };
+        sqe.set_prefix(b"tag and things").unwrap();
+        sqe.args[3] = 0x1234_5678_9abc_def0;
+        a.post(sqe);
+        world.submit(&mut a);
+        world.settle();
+
+        let [sent] = a.poll().try_into().unwrap();
+        assert_eq!(
+            (sent.user_data, sent.op, sent.status()),
+            (5, Op::Send.code(), Some(CqeStatus::Ok))
+        );
+        let [got] = b.poll().try_into().unwrap();
+        let total = len as u32 + 14;
+        assert_eq!(got.user_data, 9);
+        assert_eq!((got.status(), got.len), (Some(CqeStatus::Ok), total), "{len}");
+        assert_eq!(got.flags, cqe_flags::RECV | cqe_flags::IMM);
+        assert_eq!(got.value, 0x1234_5678_9abc_def0);
+        assert_eq!(world.device(&b).source(got.src), Some(a.addr));
+        let bytes = to.bytes();
+        assert_eq!(&bytes[..14], b"tag and things");
+        assert_eq!(bytes[14..14 + len], pattern(len));
+    }
+}
+
+#[test]
+fn writes_reads_and_atomics_reach_remote_memory() {
+    let mut world = World::new();
+    let (mut a, mut b) = world.pair();
+    let (local, remote) = (Memory::of(&pattern(20_000)), Memory::zeroed(20_000));
+    let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let local_keys = world.register(&a, &local, Access::LOCAL);
+    let remote_keys = world.register_at(&b, &remote, all, 0x7000_0000);
+    let at = |offset: u64| (0x7000_0000 + offset, remote_keys.remote);
+
+    a.post(rma(Op::Write, 1, local_keys, BASE, 10_000, at(0)));
+    a.post(rma(Op::Read, 2, local_keys, BASE + 10_000, 10_000, at(0)));
+    let mut add = rma(Op::FetchAdd, 3, local_keys, BASE + 8, 8, at(16_000));
+    add.args[2] = 41;
+    a.post(add);
+    a.post(Sqe {
+        user_data: 4,
+        args: [at(16_000).0, at(16_000).1, 1, 0],
+        ..add
+    });
+    let mut swap = Sqe {
+        op: Op::CompareSwap.code(),
+        user_data: 5,
+        len: 0,
+        local_key: 0,
+        ..add
+    };
+    swap.args = [at(16_000).0, at(16_000).1, 7, 42];
+    a.post(swap);
+    world.submit(&mut a);
+    world.settle();
+
+    let done: Vec<Cqe> = a.poll();
+    let seen: Vec<_> = done
+        .iter()
+        .map(|c| (c.user_data, c.status().unwrap(), c.value))
+        .collect();
+    let ok = CqeStatus::Ok;
+    assert_eq!(
+        seen,
+        [(1, ok, 0), (2, ok, 0), (3, ok, 0), (4, ok, 41), (5, ok, 42)]
+    );
+    assert_eq!(remote.bytes()[..10_000], pattern(20_000)[..10_000]);
+    assert_eq!(remote.bytes()[16_000..16_008], 7_u64.to_le_bytes());
+    assert_eq!(local.bytes()[10_000..], pattern(20_000)[..10_000]);
+    assert_eq!(local.bytes()[8..16], 41_u64.to_le_bytes());
+    assert!(b.poll().is_empty());
+}
+
+#[test]
+fn a_write_with_immediate_takes_a_receive() {
+    let mut world = World::new();
+    let (mut a, mut b) = world.pair();
+    let (local, remote) = (Memory::of(&pattern(100)), Memory::zeroed(100));
+    let local_keys = world.register(&a, &local, Access::LOCAL);
+    let remote_keys = world.register(&b, &remote, Access::REMOTE_WRITE);
+    b.receive(3, remote_keys, BASE, 0);
+    world.submit(&mut b);
+    let mut write = rma(Op::Write, 1, local_keys, BASE, 100, (BASE, remote_keys.remote));
+    write.flags = sqe_flags::IMM;
+    write.args[3] = 77;
+    a.post(write);
+    world.submit(&mut a);
+    world.settle();
+    let [got] = b.poll().try_into().unwrap();
+    assert_eq!(
+        (got.user_data, got.op, got.len, got.value),
+        (3, Op::Write.code(), 100, 77)
+    );
+    assert_eq!(got.flags, cqe_flags::RECV | cqe_flags::IMM | cqe_flags::WRITE_IMM);
+    assert_eq!(remote.bytes(), pattern(100));
+}
+
+#[test]
+fn unsignaled_work_completes_only_when_it_fails() {
+    let mut world = World::new();
+    let (mut a, b) = world.pair();
+    let (local, remote) = (Memory::of(&pattern(100)), Memory::zeroed(100));
+    let local_keys = world.register(&a, &local, Access::LOCAL);
+    let remote_keys = world.register(&b, &remote, Access::REMOTE_WRITE);
+    let quiet = |user_data, key| {
+        let mut sqe = rma(Op::Write, user_data, local_keys, BASE, 100, (BASE, key));
+        sqe.flags = sqe_flags::UNSIGNALED;
+        sqe
+    };
+    a.post(quiet(1, remote_keys.remote));
+    a.post(quiet(2, remote_keys.remote ^ 1 << 50));
+    a.post(quiet(3, remote_keys.remote));
+    world.submit(&mut a);
+    world.settle();
+    assert_eq!(a.outcomes(), [(2, CqeStatus::Access)]);
+    assert_eq!(remote.bytes(), pattern(100));
+}
+
+#[test]
+fn a_message_without_a_receive_waits_for_one() {
+    let mut world = World::new();
+    let (mut a, mut b) = world.pair();
+    let (from, to) = (Memory::of(&pattern(64)), Memory::zeroed(64));
+    let from_keys = world.register(&a, &from, Access::LOCAL);
+    let to_keys = world.register(&b, &to, Access::LOCAL);
+    for n in 0..3 {
+        a.post(send(n, from_keys, BASE, 64));
+    }
+    world.submit(&mut a);
+    world.settle();
+    assert!(a.poll().is_empty());
+    assert!(b.rq.needs_wakeup(), "the client must be asked to call");
+    for n in 10..13 {
+        b.receive(n, to_keys, BASE, 64);
+    }
+    world.submit(&mut b);
+    assert!(!b.rq.needs_wakeup());
+    world.settle();
+    let ok = CqeStatus::Ok;
+    assert_eq!(a.outcomes(), [(0, ok), (1, ok), (2, ok)]);
+    assert_eq!(b.outcomes(), [(10, ok), (11, ok), (12, ok)]);
+}
+
+#[test]
+fn an_armed_completion_queue_wakes_its_client_once() {
+    let mut world = World::new();
+    let (mut a, mut b) = world.pair();
+    let memory = Memory::zeroed(64);
+    let (from, to) = (
+        world.register(&a, &memory, Access::LOCAL),
+        world.register(&b, &memory, Access::LOCAL),
+    );
+    assert_eq!(b.cq.arm(), Ok(true));
+    for n in 0..2 {
+        b.receive(n, to, BASE, 64);
+        a.post(send(n, from, BASE, 8));
+    }
+    world.submit(&mut b);
+    world.submit(&mut a);
+    world.settle();
+    assert_eq!(b.wakes.load(Ordering::Relaxed), 1);
+    assert_eq!(a.wakes.load(Ordering::Relaxed), 0);
+    assert_eq!(b.poll().len(), 2);
+}
+
+#[test]
+fn more_work_than_the_link_holds_is_taken_as_room_comes() {
+    let mut world = World::new();
+    let shape = Shape {
+        cq: 1024,
+        sq: 256,
+        rq: 256,
+        ..Shape::default()
+    };
+    let mut a = world.user_of(0, EndpointKind::Datagram, shape);
+    let mut b = world.user_of(1, EndpointKind::Datagram, shape);
+    a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+    let memory = Memory::zeroed(64);
+    let (from, to) = (
+        world.register(&a, &memory, Access::LOCAL),
+        world.register(&b, &memory, Access::LOCAL),
+    );
+    for n in 0..256 {
+        b.receive(n, to, BASE, 64);
+        a.post(send(n, from, BASE, 64));
+    }
+    world.submit(&mut b);
+    world.submit(&mut a);
+    world.settle();
+    let all: Vec<_> = (0..256).map(|n| (n, CqeStatus::Ok)).collect();
+    assert_eq!(a.outcomes(), all);
+    assert_eq!(b.outcomes(), all);
+}
+
+#[test]
+fn clients_are_asked_to_call_only_while_the_home_does_not_poll() {
+    let world = World::new();
+    let (mut a, _) = world.pair();
+    assert!(a.sq.needs_wakeup());
+    world.device(&a).disarm_all();
+    assert!(!a.sq.needs_wakeup());
+    assert!(world.device(&a).arm_all());
+    assert!(a.sq.needs_wakeup());
+    let keys = world.register(&a, &Memory::zeroed(8), Access::LOCAL);
+    a.post(send(1, keys, BASE, 8));
+    a.sq.publish();
+    assert!(!world.device(&a).arm_all(), "there is an entry to take first");
+    assert!(world.device(&a).submit_all(world.now));
+    assert!(world.device(&a).arm_all());
+}

@@ -1,0 +1,530 @@
+//! Two devices wired back to back in one thread: every frame arrives, in order, in virtual time.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use usb4_device::{
+    Access, ClientId, CqConfig, CqId, Device, DeviceConfig, DeviceStorage, EndpointConfig, EndpointId,
+    EndpointKind, Home, Keys, LinkId, Port, Quota, RegionConfig, Scratch, Serviced, SpinLock,
+};
+use usb4_engine::{
+    EpAddr, Fate, LinkConfig, LinkStorage, Nanos, NodeId, Post, RailConfig, RailId, RxToken, Slab, TxSlot,
+};
+use usb4_ring_abi::{Consumer, Cqe, CqeStatus, Op, Producer, QueueGeometry, Rqe, Sqe};
+
+pub(crate) const FRAME: usize = 4096;
+pub(crate) const RAIL: RailId = RailId(0);
+
+pub(crate) type Words = Arc<[AtomicU64]>;
+
+/// Registered memory: bytes that count their owners.
+#[derive(Clone, Default)]
+pub(crate) struct Memory(pub(crate) Arc<Mutex<Vec<u8>>>);
+
+impl Memory {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(Arc::new(Mutex::new(bytes.to_vec())))
+    }
+
+    pub(crate) fn zeroed(len: usize) -> Self {
+        Self::of(&vec![0; len])
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn u64_at(&self, offset: u64, f: impl FnOnce(u64) -> Option<u64>) -> u64 {
+        let mut bytes = self.0.lock().unwrap();
+        let place = &mut bytes[offset as usize..][..8];
+        let old = u64::from_le_bytes(place.try_into().unwrap());
+        if let Some(new) = f(old) {
+            place.copy_from_slice(&new.to_le_bytes());
+        }
+        old
+    }
+}
+
+/// A home without threads.
+pub(crate) struct TestHome {
+    random: AtomicU64,
+    pub(crate) idle: AtomicU32,
+}
+
+impl Home for TestHome {
+    type Lock = SpinLock;
+    type Queue = Words;
+    type Mem = Memory;
+    type Waker = Arc<AtomicU32>;
+    type Port = TestPort;
+
+    fn random(&self) -> u64 {
+        let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn crc32c(&self, crc: u32, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc, bytes)
+    }
+
+    fn wake(&self, waker: &Self::Waker) {
+        waker.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+
+    fn fetch_add(&self, mem: &Memory, offset: u64, add: u64) -> u64 {
+        mem.u64_at(offset, |old| Some(old.wrapping_add(add)))
+    }
+
+    fn compare_swap(&self, mem: &Memory, offset: u64, compare: u64, swap: u64) -> u64 {
+        mem.u64_at(offset, |old| (old == compare).then_some(swap))
+    }
+
+    fn store(&self, mem: &Memory, offset: u64, value: u64) {
+        mem.u64_at(offset, |_| Some(value));
+    }
+
+    fn region_idle(&self, _client: ClientId) {
+        self.idle.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Frame buffers of one link, and the frames posted and not yet delivered.
+pub(crate) struct TestPort {
+    slots: Mutex<Vec<Vec<u8>>>,
+    sent: Mutex<VecDeque<(TxSlot, Vec<u8>)>>,
+    received: Mutex<Vec<Vec<u8>>>,
+    free: Mutex<Vec<RxToken>>,
+}
+
+impl TestPort {
+    fn new(config: &LinkConfig) -> Self {
+        Self {
+            slots: Mutex::new(vec![vec![0; FRAME]; usize::from(config.tx_slots)]),
+            sent: Mutex::default(),
+            received: Mutex::new(vec![Vec::new(); config.rx_tokens as usize]),
+            free: Mutex::new((0..config.rx_tokens).rev().map(RxToken).collect()),
+        }
+    }
+
+    pub(crate) fn free_tokens(&self) -> usize {
+        self.free.lock().unwrap().len()
+    }
+}
+
+impl Port<Memory> for TestPort {
+    fn write(&self, slot: TxSlot, at: u16, bytes: &[u8]) {
+        self.slots.lock().unwrap()[usize::from(slot.0)][usize::from(at)..][..bytes.len()]
+            .copy_from_slice(bytes);
+    }
+
+    fn gather(&self, slot: TxSlot, at: u16, len: u16, mem: &Memory, offset: u64) {
+        let bytes = mem.0.lock().unwrap()[offset as usize..][..usize::from(len)].to_vec();
+        self.write(slot, at, &bytes);
+    }
+
+    fn seal(&self, slot: TxSlot, from: u16, to: u16) {
+        let crc = crc32c::crc32c(
+            &self.slots.lock().unwrap()[usize::from(slot.0)][usize::from(from)..usize::from(to)],
+        );
+        self.write(slot, to, &crc.to_le_bytes());
+    }
+
+    fn post(&self, post: &Post, header: &[u8; 40]) {
+        self.write(post.slot, 0, header);
+        let frame = self.slots.lock().unwrap()[usize::from(post.slot.0)][..usize::from(post.len)].to_vec();
+        self.sent.lock().unwrap().push_back((post.slot, frame));
+    }
+
+    fn scatter(&self, token: RxToken, at: u16, len: u16, mem: &Memory, offset: u64) {
+        let frames = self.received.lock().unwrap();
+        let bytes = &frames[token.0 as usize][usize::from(at)..][..usize::from(len)];
+        mem.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn release(&self, token: RxToken) {
+        self.free.lock().unwrap().push(token);
+    }
+}
+
+/// A host: a device, and its side of one link.
+pub(crate) struct Side {
+    pub(crate) device: Device<TestHome>,
+    pub(crate) port: TestPort,
+    pub(crate) link: LinkId,
+    scratch: Scratch,
+}
+
+impl Side {
+    fn new(node: u128, peer: u128, now: Nanos) -> Self {
+        let config = DeviceConfig {
+            max_clients: 4,
+            max_endpoints: 16,
+            max_cqs: 16,
+            max_regions: 64,
+            max_links: 4,
+            max_sources: 32,
+            ..DeviceConfig::new(NodeId(node))
+        };
+        let home = TestHome {
+            random: AtomicU64::new(node as u64 ^ 77),
+            idle: AtomicU32::new(0),
+        };
+        let device = Device::new(home, &config, DeviceStorage::boxed(&config)).unwrap();
+        let (port, link) = add_link(&device, node, peer, now);
+        Self {
+            device,
+            port,
+            link,
+            scratch: Scratch::boxed(),
+        }
+    }
+
+    pub(crate) fn service(&mut self, now: Nanos) -> Serviced {
+        self.device.service(self.link, &self.port, now, &mut self.scratch)
+    }
+
+    pub(crate) fn fail(&mut self, now: Nanos) {
+        self.device.fail_link(self.link, &self.port, now).unwrap();
+    }
+
+    /// Removes the link and adds a fresh one to the same peer.
+    pub(crate) fn relink(&mut self, peer: u128, now: Nanos) {
+        self.device.remove_link(self.link, &self.port, now).unwrap();
+        assert_eq!(
+            self.port.free_tokens(),
+            self.port.received.lock().unwrap().len(),
+            "a buffer is missing"
+        );
+        let node = self.device.node().0;
+        (self.port, self.link) = add_link(&self.device, node, peer, now);
+    }
+}
+
+fn add_link(device: &Device<TestHome>, node: u128, peer: u128, now: Nanos) -> (TestPort, LinkId) {
+    let config = LinkConfig {
+        tx_slots: 64,
+        rx_tokens: 512,
+        max_tx_flows: 32,
+        max_rx_flows: 32,
+        max_ops: 64,
+        max_parked: 128,
+        max_plans: 128,
+        rail_window: 128,
+        ..LinkConfig::new(NodeId(node), NodeId(peer))
+    };
+    let port = TestPort::new(&config);
+    let link = device.add_link(config, LinkStorage::boxed(&config)).unwrap();
+    let rail = RailConfig {
+        tx_tag: peer as u64,
+        rx_tag: node as u64,
+        peer_ring: 256,
+        tx_depth: 64,
+        peer_max_ack_delay: 25_000,
+        rate_bps: 10_000_000_000,
+        latency: 1_000,
+    };
+    device.attach_rail(link, now, RAIL, &rail).unwrap();
+    (port, link)
+}
+
+/// Both hosts and the time.
+pub(crate) struct World {
+    pub(crate) sides: [Side; 2],
+    pub(crate) now: Nanos,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            sides: [Side::new(1, 2, 0), Side::new(2, 1, 0)],
+            now: 0,
+        }
+    }
+
+    /// One turn of both hosts: service, then deliver what was posted.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.now += 1_000;
+        let mut progress = false;
+        for index in 0..2 {
+            progress |= self.sides[index].service(self.now).progress;
+            progress |= self.deliver(index);
+        }
+        progress
+    }
+
+    fn deliver(&mut self, from: usize) -> bool {
+        let (sender, receiver) = match &mut self.sides {
+            [a, b] if from == 0 => (a, b),
+            [a, b] => (b, a),
+        };
+        let mut any = false;
+        loop {
+            let Some((slot, frame)) = sender.port.sent.lock().unwrap().pop_front() else {
+                return any;
+            };
+            any = true;
+            sender.device.tx_completed(sender.link, self.now, RAIL, slot);
+            let token = receiver
+                .port
+                .free
+                .lock()
+                .unwrap()
+                .pop()
+                .expect("the RX pool covers what a link holds");
+            let len = u16::try_from(frame.len()).unwrap();
+            receiver.port.received.lock().unwrap()[token.0 as usize] = frame.clone();
+            let fate = receiver
+                .device
+                .receive_frame(receiver.link, self.now, RAIL, token, &frame, len);
+            if fate == Fate::Done {
+                receiver.port.release(token);
+            }
+        }
+    }
+
+    /// Turns until nothing happens any more, timers included.
+    pub(crate) fn settle(&mut self) {
+        let mut idle = 0;
+        for _ in 0..100_000 {
+            if self.turn() {
+                idle = 0;
+            } else {
+                idle += 1;
+                self.now += 50_000;
+            }
+            if idle == 8 {
+                return;
+            }
+        }
+        panic!("the devices never come to rest");
+    }
+
+    /// Forgets frames on their way, in both directions: what a cable that is pulled does.
+    pub(crate) fn drop_frames(&mut self) {
+        for side in &self.sides {
+            for (slot, _) in side.port.sent.lock().unwrap().drain(..) {
+                side.device.tx_completed(side.link, self.now, RAIL, slot);
+            }
+        }
+    }
+
+    /// A client with one completion queue and one endpoint on a host.
+    pub(crate) fn user(&self, side: usize, kind: EndpointKind) -> User {
+        User::new(&self.sides[side].device, side, kind, Shape::default())
+    }
+
+    pub(crate) fn user_of(&self, side: usize, kind: EndpointKind, shape: Shape) -> User {
+        User::new(&self.sides[side].device, side, kind, shape)
+    }
+
+    /// Two datagram users that know each other, and the address handles.
+    pub(crate) fn pair(&self) -> (User, User) {
+        let mut a = self.user(0, EndpointKind::Datagram);
+        let mut b = self.user(1, EndpointKind::Datagram);
+        a.ah = self.sides[0].device.create_ah(a.client, a.ep, &b.addr).unwrap();
+        b.ah = self.sides[1].device.create_ah(b.client, b.ep, &a.addr).unwrap();
+        (a, b)
+    }
+
+    /// Two connected users.
+    pub(crate) fn connected(&self) -> (User, User) {
+        let a = self.user(0, EndpointKind::Connected);
+        let b = self.user(1, EndpointKind::Connected);
+        self.sides[0].device.connect(a.client, a.ep, &b.addr).unwrap();
+        self.sides[1].device.connect(b.client, b.ep, &a.addr).unwrap();
+        (a, b)
+    }
+
+    pub(crate) fn device(&self, user: &User) -> &Device<TestHome> {
+        &self.sides[user.side].device
+    }
+
+    pub(crate) fn submit(&self, user: &mut User) {
+        user.sq.publish();
+        user.rq.publish();
+        self.device(user).submit(user.ep, self.now);
+    }
+
+    pub(crate) fn register(&self, user: &User, memory: &Memory, access: Access) -> Keys {
+        self.register_at(user, memory, access, 0x10_0000)
+    }
+
+    pub(crate) fn register_at(&self, user: &User, memory: &Memory, access: Access, addr: u64) -> Keys {
+        let len = memory.0.lock().unwrap().len() as u64;
+        let config = RegionConfig {
+            addr,
+            len,
+            access,
+            peer: None,
+            mem: memory.clone(),
+        };
+        self.device(user).register(user.client, config).unwrap()
+    }
+}
+
+/// Depths of a user's queues.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) cq: u32,
+    pub(crate) sq: u32,
+    pub(crate) rq: u32,
+    pub(crate) quota: Quota,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            cq: 64,
+            sq: 16,
+            rq: 16,
+            quota: Quota::UNLIMITED,
+        }
+    }
+}
+
+/// The client's side of an endpoint with one completion queue.
+pub(crate) struct User {
+    pub(crate) side: usize,
+    pub(crate) client: ClientId,
+    pub(crate) cq_id: CqId,
+    pub(crate) ep: EndpointId,
+    pub(crate) addr: EpAddr,
+    pub(crate) ah: u32,
+    pub(crate) sq: Producer<Words, Sqe>,
+    pub(crate) rq: Producer<Words, Rqe>,
+    pub(crate) cq: Consumer<Words, Cqe>,
+    pub(crate) sq_words: Words,
+    pub(crate) rq_words: Words,
+    pub(crate) cq_words: Words,
+    pub(crate) wakes: Arc<AtomicU32>,
+}
+
+impl User {
+    fn new(device: &Device<TestHome>, side: usize, kind: EndpointKind, shape: Shape) -> Self {
+        let client = device.add_client(shape.quota, None).unwrap();
+        Self::of_client(device, side, client, kind, shape)
+    }
+
+    pub(crate) fn of_client(
+        device: &Device<TestHome>,
+        side: usize,
+        client: ClientId,
+        kind: EndpointKind,
+        shape: Shape,
+    ) -> Self {
+        let wakes = Arc::new(AtomicU32::new(0));
+        let (sq_words, rq_words, cq_words) = (
+            words::<Sqe>(shape.sq),
+            words::<Rqe>(shape.rq),
+            words::<Cqe>(shape.cq),
+        );
+        let cq_id = device
+            .create_cq(client, cq_config(shape.cq, &cq_words, &wakes))
+            .unwrap();
+        let config = EndpointConfig {
+            kind,
+            send_cq: cq_id,
+            recv_cq: cq_id,
+            sq_depth: shape.sq,
+            sq: sq_words.clone(),
+            rq_depth: shape.rq,
+            rq: rq_words.clone(),
+            handles: Slab::boxed(4),
+        };
+        let (ep, addr) = device.create_endpoint(client, config).unwrap();
+        Self {
+            side,
+            client,
+            cq_id,
+            ep,
+            addr,
+            ah: 0,
+            sq: Producer::new(sq_words.clone(), shape.sq).unwrap(),
+            rq: Producer::new(rq_words.clone(), shape.rq).unwrap(),
+            cq: Consumer::new(cq_words.clone(), shape.cq).unwrap(),
+            sq_words,
+            rq_words,
+            cq_words,
+            wakes,
+        }
+    }
+
+    pub(crate) fn post(&mut self, sqe: Sqe) {
+        self.sq.push(&Sqe { ah: self.ah, ..sqe }).unwrap();
+    }
+
+    pub(crate) fn receive(&mut self, user_data: u64, keys: Keys, addr: u64, len: u32) {
+        self.rq
+            .push(&Rqe {
+                user_data,
+                addr,
+                local_key: keys.local,
+                len,
+                reserved: 0,
+            })
+            .unwrap();
+    }
+
+    /// Everything on the completion queue.
+    pub(crate) fn poll(&mut self) -> Vec<Cqe> {
+        let mut all = Vec::new();
+        while let Some(cqe) = self.cq.pop().unwrap() {
+            all.push(cqe);
+        }
+        self.cq.release();
+        all
+    }
+
+    /// The completion queue as (user data, status) pairs.
+    pub(crate) fn outcomes(&mut self) -> Vec<(u64, CqeStatus)> {
+        self.poll()
+            .iter()
+            .map(|cqe| (cqe.user_data, cqe.status().unwrap()))
+            .collect()
+    }
+}
+
+pub(crate) fn cq_config(depth: u32, words: &Words, wakes: &Arc<AtomicU32>) -> CqConfig<TestHome> {
+    CqConfig {
+        depth,
+        memory: words.clone(),
+        ops: Slab::boxed(depth as usize),
+        waker: wakes.clone(),
+    }
+}
+
+pub(crate) fn words<E: usb4_ring_abi::Entry>(depth: u32) -> Words {
+    let words = QueueGeometry::of::<E>(depth).unwrap().words();
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+pub(crate) fn send(user_data: u64, keys: Keys, addr: u64, len: u32) -> Sqe {
+    Sqe {
+        op: Op::Send.code(),
+        user_data,
+        local_addr: addr,
+        local_key: keys.local,
+        len,
+        ..Sqe::default()
+    }
+}
+
+pub(crate) fn rma(op: Op, user_data: u64, keys: Keys, addr: u64, len: u32, remote: (u64, u64)) -> Sqe {
+    Sqe {
+        op: op.code(),
+        args: [remote.0, remote.1, 0, 0],
+        ..send(user_data, keys, addr, len)
+    }
+}
+
+/// Bytes that tell their place.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n * 31 + n / 251) as u8).collect()
+}
