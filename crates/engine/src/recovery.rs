@@ -305,8 +305,10 @@ impl Sender {
         let elapsed = now.saturating_sub(newest.sent);
         let bytes = u64::from(self.delivered.wrapping_sub(newest.delivered));
         // A pure acknowledgement is confirmed whenever the peer has something to send. And what was sent before
-        // the last probe has met silence: its time says how long the peer paused, not how far away it is.
-        if newest.len & ELICITS != 0 && newest.sent >= self.last_probe {
+        // the last probe has met silence: its time says how long the peer paused, not how far away it is. Unless
+        // the silence was short: then the round trip may be longer than the probe interval, and must be learnt.
+        let near = elapsed <= self.rtt.longest().saturating_mul(8);
+        if newest.len & ELICITS != 0 && (near || newest.sent >= self.last_probe) {
             if bytes <= QUEUE_LIMIT {
                 self.rtt.sample(elapsed);
             }
