@@ -1,3 +1,7 @@
 mod basic;
+mod hostile;
+mod life;
+mod loss;
+mod refusal;
 mod soak;
 mod world;

@@ -1,6 +1,7 @@
 //! Seeded random work under loss, repetition, slow copies and slow gathers: bytes, order, exactly once, and
 //! nothing left behind.
 
+use core::ops::Range;
 use std::boxed::Box;
 use std::collections::VecDeque;
 use std::vec;
@@ -30,23 +31,18 @@ impl Rng {
 
 /// What one posted operation must have done when it completes.
 enum Expect {
-    Message {
-        len: usize,
-        imm: Option<u64>,
-    },
-    Write {
-        region: MemRef,
-        at: usize,
-        len: usize,
-        imm: Option<u64>,
-    },
-    Read {
-        into: MemRef,
-        region: MemRef,
-        at: usize,
-        len: usize,
-    },
+    Message { len: usize },
+    Write { len: usize },
+    Read(Read),
     Add,
+}
+
+/// A read sees every write before it, and may see those behind it.
+struct Read {
+    into: MemRef,
+    before: Vec<u8>,
+    at: usize,
+    later: Vec<Range<usize>>,
 }
 
 struct FlowLog {
@@ -55,6 +51,8 @@ struct FlowLog {
     ep: u32,
     /// A region of the peer written by this flow only.
     target: MemRef,
+    /// What the region holds once everything posted has been executed.
+    shadow: Vec<u8>,
     posted: VecDeque<(u64, Expect)>,
     /// Immediates and lengths of what takes a receive, in order.
     taking: VecDeque<(u64, usize, Option<u64>, bool)>,
@@ -86,6 +84,7 @@ impl Soak {
                     flow,
                     ep,
                     target,
+                    shadow: vec![0; REGION],
                     posted: VecDeque::new(),
                     taking: VecDeque::new(),
                     receives: VecDeque::new(),
@@ -120,25 +119,24 @@ impl Soak {
         let home = &self.pair.sides[side];
         let bytes = pattern(len, cookie as u8);
         let (work, expect) = match self.rng.below(10) {
-            0..=4 => (home.message(cookie, &bytes, imm), Expect::Message { len, imm }),
-            5 | 6 => {
-                let expect = Expect::Write {
-                    region: log.target,
-                    at,
-                    len,
-                    imm,
-                };
-                (home.write(cookie, &bytes, log.target, at as u64, imm), expect)
-            }
+            0..=4 => (home.message(cookie, &bytes, imm), Expect::Message { len }),
+            5 | 6 => (
+                home.write(cookie, &bytes, log.target, at as u64, imm),
+                Expect::Write { len },
+            ),
             7 | 8 => {
                 let into = home.host.region(vec![0; len]);
-                let expect = Expect::Read {
-                    into,
-                    region: log.target,
-                    at,
-                    len,
-                };
-                (home.read(cookie, into, len as u32, log.target, at as u64), expect)
+                let before = log.shadow[at..at + len].to_vec();
+                let work = home.read(cookie, into, len as u32, log.target, at as u64);
+                (
+                    work,
+                    Expect::Read(Read {
+                        into,
+                        before,
+                        at,
+                        later: Vec::new(),
+                    }),
+                )
             }
             _ => {
                 let key = self.counters[1 - side];
@@ -170,12 +168,18 @@ impl Soak {
             }
             Err(error) => panic!("{error}"),
         }
-        match expect {
-            Expect::Message { len, imm } => log.taking.push_back((cookie, len, imm, false)),
-            Expect::Write {
-                len, imm: Some(imm), ..
-            } => log.taking.push_back((cookie, len, Some(imm), true)),
+        match (&expect, imm) {
+            (Expect::Message { .. }, _) => log.taking.push_back((cookie, len, imm, false)),
+            (Expect::Write { .. }, Some(_)) => log.taking.push_back((cookie, len, imm, true)),
             _ => {}
+        }
+        if let Expect::Write { .. } = expect {
+            log.shadow[at..at + len].copy_from_slice(&bytes);
+            for (_, earlier) in &mut log.posted {
+                if let Expect::Read(read) = earlier {
+                    read.later.push(at..at + len);
+                }
+            }
         }
         log.posted.push_back((cookie, expect));
     }
@@ -230,13 +234,17 @@ impl Soak {
                 assert_eq!(done.status, Status::Ok);
                 match expect {
                     Expect::Add => self.adds[side].push(done.value),
-                    Expect::Read { into, len, .. } => {
-                        assert_eq!(done.len, len as u32);
-                        self.pair.sides[side].host.0.borrow_mut().regions[into.0 as usize] = Vec::new();
+                    Expect::Read(read) => {
+                        let home = &self.pair.sides[side].host;
+                        let bytes = home.bytes(read.into);
+                        assert_eq!(done.len as usize, bytes.len());
+                        for (i, (got, wanted)) in bytes.iter().zip(&read.before).enumerate() {
+                            let overwritten = read.later.iter().any(|range| range.contains(&(read.at + i)));
+                            assert!(got == wanted || overwritten, "byte {i} of read {}", done.cookie);
+                        }
+                        home.0.borrow_mut().regions[read.into.0 as usize] = Vec::new();
                     }
-                    Expect::Message { len, .. } | Expect::Write { len, .. } => {
-                        assert_eq!(done.len, len as u32)
-                    }
+                    Expect::Message { len } | Expect::Write { len } => assert_eq!(done.len as usize, len),
                 }
             }
         }
@@ -286,6 +294,13 @@ impl Soak {
                 "{stuck} operations are stuck: {:#?} {:#?}",
                 a.usage(),
                 b.usage()
+            );
+        }
+        for log in &self.flows {
+            let target = self.pair.sides[1 - log.side].host.bytes(log.target);
+            assert!(
+                target == log.shadow,
+                "writes were lost, misplaced or out of order"
             );
         }
         for adds in &mut self.adds {

@@ -315,6 +315,14 @@ impl Pair {
         link.detach_rail(self.now, RailId(rail as u8), host);
     }
 
+    /// Puts a frame on the cable to `side`, ready to be received.
+    pub(super) fn inject(&mut self, side: usize, rail: usize, frame: &[u8]) {
+        self.cables[1 - side][rail]
+            .frames
+            .push_front((self.now, frame.to_vec()));
+        self.settle();
+    }
+
     /// One turn of a side's home. True if something has happened.
     fn turn(&mut self, index: usize) -> bool {
         let now = self.now;
@@ -459,6 +467,14 @@ impl Pair {
     pub(super) fn assert_no_violations(&self) {
         for side in &self.sides {
             assert_eq!(side.link.counters().violations, 0);
+        }
+    }
+
+    /// Takes back the receives that no message has used.
+    pub(super) fn drop_receives(&mut self, side: usize) {
+        let receives = core::mem::take(&mut self.sides[side].host.0.borrow_mut().receives);
+        for receive in receives.into_values().flatten() {
+            self.sides[side].host.release(receive.at.mem);
         }
     }
 
