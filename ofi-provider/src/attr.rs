@@ -120,7 +120,7 @@ impl Offer {
                 max_ep_rx_ctx: 1,
                 max_ep_stx_ctx: 0,
                 max_ep_srx_ctx: 0,
-                cntr_cnt: 0,
+                cntr_cnt: COUNT,
                 mr_iov_limit: 1,
                 caps: DOMAIN_CAPS,
                 mode: 0,
@@ -131,8 +131,8 @@ impl Offer {
                 tclass: FI_TC_UNSPEC,
                 max_ep_auth_key: 0,
                 max_group_id: 0,
-                max_cntr_value: 0,
-                max_err_cntr_value: 0,
+                max_cntr_value: u64::MAX,
+                max_err_cntr_value: u64::MAX,
             },
         }
     }
@@ -251,7 +251,7 @@ impl Offer {
             "completion data size",
         )?;
         check(
-            hint.cq_cnt <= COUNT && hint.ep_cnt <= COUNT && hint.mr_cnt <= COUNT,
+            hint.cq_cnt <= COUNT && hint.ep_cnt <= COUNT && hint.mr_cnt <= COUNT && hint.cntr_cnt <= COUNT,
             "number of objects",
         )?;
         check(
@@ -266,7 +266,6 @@ impl Offer {
             hint.max_ep_stx_ctx == 0 && hint.max_ep_srx_ctx == 0,
             "shared contexts",
         )?;
-        check(hint.cntr_cnt == 0, "counters")?;
         check(
             hint.mr_iov_limit <= self.domain.mr_iov_limit,
             "registration iov limit",
@@ -330,7 +329,7 @@ mod tests {
             ("automatic data progress", |o| {
                 o.domain.data_progress = FI_PROGRESS_AUTO
             }),
-            ("counters", |o| o.domain.cntr_cnt = 1),
+            ("number of objects", |o| o.domain.cntr_cnt = usize::MAX),
             ("transmit message order", |o| o.tx.msg_order = FI_ORDER_RAW),
             ("inject size", |o| o.tx.inject_size = 4097),
             ("message size", |o| o.ep.max_msg_size = usize::MAX),

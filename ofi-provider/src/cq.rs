@@ -10,6 +10,7 @@ use usb4_ffi::{Handle, boundary_or};
 use usb4_tagged::{Class, Completion, Failure, Sink};
 
 use crate::av::AvState;
+use crate::cntr::CntrState;
 use crate::domain::{DomainHandle, Shared, State, Table};
 use crate::init::PANICKED;
 use crate::nosys;
@@ -67,20 +68,67 @@ impl CqState {
     }
 }
 
-/// Sends an endpoint's completions to its queues.
+/// No object bound.
+pub(crate) const UNBOUND: u32 = u32::MAX;
+
+/// `token` of an operation whose success only counters hear of.
+pub(crate) const COUNT_ONLY: u64 = 1;
+
+/// The queues and counters of an endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct Bound {
+    pub(crate) tx_cq: u32,
+    pub(crate) rx_cq: u32,
+    pub(crate) tx_cntr: u32,
+    pub(crate) rx_cntr: u32,
+}
+
+impl Bound {
+    /// Nothing bound.
+    pub(crate) const NONE: Self = Self {
+        tx_cq: UNBOUND,
+        rx_cq: UNBOUND,
+        tx_cntr: UNBOUND,
+        rx_cntr: UNBOUND,
+    };
+}
+
+/// Sends an endpoint's completions to its queues and counters.
 pub(crate) struct CqSink<'a> {
     pub(crate) cqs: &'a mut Table<CqState>,
+    pub(crate) cntrs: &'a mut Table<CntrState>,
     pub(crate) av: Option<&'a AvState>,
-    pub(crate) tx: u32,
-    pub(crate) rx: u32,
+    pub(crate) bound: Bound,
 }
 
 impl Sink for CqSink<'_> {
     #[inline]
     fn complete(&mut self, done: Completion) {
-        let Some(cq) = self.cqs.get_mut(if done.receive { self.rx } else { self.tx }) else {
-            return;
+        let Bound {
+            tx_cq,
+            rx_cq,
+            tx_cntr,
+            rx_cntr,
+        } = self.bound;
+        let (cq, cntr) = if done.receive {
+            (rx_cq, rx_cntr)
+        } else {
+            (tx_cq, tx_cntr)
         };
+        if cntr != UNBOUND
+            && let Some(cntr) = self.cntrs.get_mut(cntr)
+        {
+            let count = if done.result.is_ok() {
+                &mut cntr.value
+            } else {
+                &mut cntr.errors
+            };
+            *count = count.wrapping_add(1);
+        }
+        if done.token == COUNT_ONLY && done.result.is_ok() {
+            return;
+        }
+        let Some(cq) = self.cqs.get_mut(cq) else { return };
         let class = if done.class == Class::Tagged {
             FI_TAGGED
         } else {
@@ -113,7 +161,7 @@ impl Sink for CqSink<'_> {
 impl CqSink<'_> {
     /// Reports that a peek found nothing.
     pub(crate) fn no_message(&mut self, context: u64, tag: u64) {
-        if let Some(cq) = self.cqs.get_mut(self.rx) {
+        if let Some(cq) = self.cqs.get_mut(self.bound.rx_cq) {
             let entry = Entry {
                 context,
                 flags: FI_RECV | FI_TAGGED,

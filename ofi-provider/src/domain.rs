@@ -9,6 +9,7 @@ use usb4_ffi::{Handle, Level, boundary_or, log};
 use usb4_ring::Device;
 
 use crate::av::{self, AvState};
+use crate::cntr::{self, CntrState};
 use crate::cq::{self, CqState};
 use crate::ep::{self, EpState};
 use crate::fabric::{self, FabricHandle};
@@ -41,6 +42,7 @@ pub(crate) struct State {
     pub(crate) eps: Table<EpState>,
     pub(crate) cqs: Table<CqState>,
     pub(crate) avs: Table<AvState>,
+    pub(crate) cntrs: Table<CntrState>,
 }
 
 /// Objects by index.
@@ -64,6 +66,10 @@ impl<T> Table<T> {
 
     pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
         self.0.get_mut(index as usize)?.take()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().flatten()
     }
 
     #[inline]
@@ -104,7 +110,7 @@ static DOMAIN_OPS: fi_ops_domain = fi_ops_domain {
     cq_open: cq::open,
     endpoint: ep::open,
     scalable_ep: nosys::scalable_ep,
-    cntr_open: nosys::cntr_open,
+    cntr_open: cntr::open,
     poll_open: nosys::poll_open,
     stx_ctx: nosys::stx_ctx,
     srx_ctx: nosys::srx_ctx,

@@ -11,15 +11,13 @@ use usb4_tagged::{Config, MAX_MESSAGE, Messenger, STAGE_LEN};
 
 use crate::addr::{self, ADDR_LEN};
 use crate::av::{self, AvHandle, AvState};
-use crate::cq::{CqHandle, CqSink, CqState};
+use crate::cntr::{CntrHandle, CntrState};
+use crate::cq::{Bound, CqHandle, CqSink, CqState, UNBOUND};
 use crate::domain::{DomainHandle, Shared, State, Table};
 use crate::env::params;
 use crate::init::PANICKED;
 use crate::transport::RingTransport;
 use crate::{msg, nosys, tagged};
-
-/// No object bound.
-const UNBOUND: u32 = u32::MAX;
 
 /// Sends outstanding, those that wait for their receiver to finish included.
 const SENDS_MAX: usize = 65536;
@@ -34,8 +32,7 @@ pub(crate) struct EpState {
     /// Until `fi_enable`.
     parts: Option<(Endpoint, usb4_ring::Cq)>,
     address: [u8; ADDR_LEN],
-    tx_cq: u32,
-    rx_cq: u32,
+    bound: Bound,
     av: u32,
     tx_selective: bool,
     rx_selective: bool,
@@ -61,15 +58,20 @@ pub(crate) struct Active<'a> {
 
 impl EpState {
     #[inline]
-    fn active<'a>(&'a mut self, cqs: &'a mut Table<CqState>, avs: &'a Table<AvState>) -> Option<Active<'a>> {
+    fn active<'a>(
+        &'a mut self,
+        cqs: &'a mut Table<CqState>,
+        cntrs: &'a mut Table<CntrState>,
+        avs: &'a Table<AvState>,
+    ) -> Option<Active<'a>> {
         let av = avs.get(self.av)?;
         Some(Active {
             messenger: self.messenger.as_mut()?,
             sink: CqSink {
                 cqs,
+                cntrs,
                 av: Some(av),
-                tx: self.tx_cq,
-                rx: self.rx_cq,
+                bound: self.bound,
             },
             av,
             tx_flags: self.tx_flags,
@@ -85,8 +87,8 @@ impl EpState {
 /// Drives one endpoint.
 #[inline]
 pub(crate) fn progress(state: &mut State, ep: u32) {
-    let State { eps, cqs, avs } = state;
-    let Some(mut active) = eps.get_mut(ep).and_then(|ep| ep.active(cqs, avs)) else {
+    let State { eps, cqs, avs, cntrs } = state;
+    let Some(mut active) = eps.get_mut(ep).and_then(|ep| ep.active(cqs, cntrs, avs)) else {
         return;
     };
     active.messenger.progress(&mut active.sink);
@@ -107,8 +109,8 @@ impl Ep {
     #[inline]
     pub(crate) fn with(&self, body: impl FnOnce(Active<'_>) -> isize) -> isize {
         let mut state = self.domain.lock();
-        let State { eps, cqs, avs } = &mut *state;
-        match eps.get_mut(self.index).and_then(|ep| ep.active(cqs, avs)) {
+        let State { eps, cqs, avs, cntrs } = &mut *state;
+        match eps.get_mut(self.index).and_then(|ep| ep.active(cqs, cntrs, avs)) {
             Some(active) => body(active),
             None => -(FI_EOPBADSTATE as isize),
         }
@@ -190,8 +192,7 @@ pub(crate) unsafe extern "C" fn open(
             address: addr::to_bytes(&endpoint.address()),
             messenger: None,
             parts: Some((endpoint, cq)),
-            tx_cq: UNBOUND,
-            rx_cq: UNBOUND,
+            bound: Bound::NONE,
             av: UNBOUND,
             tx_selective: false,
             rx_selective: false,
@@ -247,7 +248,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             return -FI_EINVAL;
         };
         let mut state = ep.domain.lock();
-        let State { eps, cqs, avs } = &mut *state;
+        let State { eps, cqs, avs, cntrs } = &mut *state;
         let Some(this) = eps.get_mut(ep.index) else {
             return -FI_EINVAL;
         };
@@ -265,10 +266,10 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                 }
                 let selective = flags & FI_SELECTIVE_COMPLETION != 0;
                 if flags & FI_SEND != 0 {
-                    (this.tx_cq, this.tx_selective) = (cq.index, selective);
+                    (this.bound.tx_cq, this.tx_selective) = (cq.index, selective);
                 }
                 if flags & FI_RECV != 0 {
-                    (this.rx_cq, this.rx_selective) = (cq.index, selective);
+                    (this.bound.rx_cq, this.rx_selective) = (cq.index, selective);
                 }
                 if !queue.endpoints.contains(&ep.index) {
                     queue.endpoints.push(ep.index);
@@ -288,6 +289,26 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                 };
                 vector.endpoints += 1;
                 this.av = av.index;
+                0
+            }
+            FI_CLASS_CNTR => {
+                // SAFETY: a counter of ours, by its class.
+                let Some(cntr) = (unsafe { CntrHandle::get(other.cast()) }) else {
+                    return -FI_EINVAL;
+                };
+                let Some(counter) = cntrs.get_mut(cntr.index) else {
+                    return -FI_EINVAL;
+                };
+                // Counters of remote access never count, as there is none.
+                if flags & FI_SEND != 0 {
+                    this.bound.tx_cntr = cntr.index;
+                }
+                if flags & FI_RECV != 0 {
+                    this.bound.rx_cntr = cntr.index;
+                }
+                if !counter.endpoints.contains(&ep.index) {
+                    counter.endpoints.push(ep.index);
+                }
                 0
             }
             // It would never carry an event.
@@ -332,14 +353,14 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 impl Ep {
     fn enable(&self) -> c_int {
         let mut state = self.domain.lock();
-        let State { eps, cqs, avs } = &mut *state;
+        let State { eps, cqs, avs, .. } = &mut *state;
         let Some(this) = eps.get_mut(self.index) else {
             return -FI_EINVAL;
         };
         if this.messenger.is_some() {
             return 0;
         }
-        if this.tx_cq == UNBOUND && this.rx_cq == UNBOUND {
+        if this.bound.tx_cq == UNBOUND && this.bound.rx_cq == UNBOUND {
             return -FI_ENOCQ;
         }
         let Some(av) = avs.get(this.av) else {
@@ -348,7 +369,7 @@ impl Ep {
         let Some((endpoint, mut cq)) = this.parts.take() else {
             return -FI_EOPBADSTATE;
         };
-        for bound in [this.tx_cq, this.rx_cq] {
+        for bound in [this.bound.tx_cq, this.bound.rx_cq] {
             let Some(wait) = cqs.get(bound).and_then(|cq| cq.wait.as_ref()) else {
                 continue;
             };
@@ -416,10 +437,10 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         };
         ep.drain();
         let mut state = ep.domain.lock();
-        let State { eps, cqs, avs } = &mut *state;
+        let State { eps, cqs, avs, cntrs } = &mut *state;
         let removed = eps.remove(ep.index);
         if let Some(mut this) = removed {
-            for bound in [this.tx_cq, this.rx_cq] {
+            for bound in [this.bound.tx_cq, this.bound.rx_cq] {
                 let Some(cq) = cqs.get_mut(bound) else { continue };
                 cq.endpoints.retain(|bound| *bound != ep.index);
                 if let (Some(wait), Some(messenger)) = (&cq.wait, &mut this.messenger)
@@ -427,6 +448,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
                 {
                     wait.remove(fd);
                 }
+            }
+            for cntr in cntrs.iter_mut() {
+                cntr.endpoints.retain(|bound| *bound != ep.index);
             }
             if let Some(av) = avs.get_mut(this.av) {
                 av.endpoints -= 1;

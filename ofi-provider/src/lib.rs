@@ -2,8 +2,8 @@
 //! selects it; libfabric 1.14 to 2.6 loads one and the same object.
 //!
 //! It offers `FI_EP_RDM` with tagged and untagged messages, multi-receive, directed receive, address vectors,
-//! completion queues with wait objects and memory registration. Remote memory access, atomics and counters
-//! are not offered yet; nothing else of libfabric (connected endpoints, device memory, shared contexts) is.
+//! completion queues with wait objects, counters and memory registration. Remote memory access and atomics are
+//! not offered yet; nothing else of libfabric (connected endpoints, device memory, shared contexts) is.
 //!
 //! Each file is named after the libfabric object it implements; `init` is where libfabric comes in. Matching,
 //! eager and rendezvous live in `usb4-tagged`, of which `transport` is the lower side. The object links to
@@ -12,6 +12,7 @@
 mod addr;
 mod attr;
 mod av;
+mod cntr;
 mod cq;
 mod domain;
 mod env;

@@ -76,15 +76,6 @@ pub(crate) unsafe extern "C" fn scalable_ep(
     NO
 }
 
-pub(crate) unsafe extern "C" fn cntr_open(
-    _: *mut fid_domain,
-    _: *mut fi_cntr_attr,
-    _: *mut *mut fid_cntr,
-    _: *mut c_void,
-) -> c_int {
-    NO
-}
-
 pub(crate) unsafe extern "C" fn poll_open(
     _: *mut fid_domain,
     _: *mut fi_poll_attr,

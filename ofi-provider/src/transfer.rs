@@ -7,6 +7,7 @@ use usb4_tagged::{
     Class, MAX_SEGMENTS, Pattern, PeerId, RecvError, RecvRequest, Segment, SendError, SendRequest,
 };
 
+use crate::cq::{COUNT_ONLY, UNBOUND};
 use crate::ep::Active;
 
 /// Buffers of one operation.
@@ -109,8 +110,8 @@ impl Active<'_> {
             data: args.data,
             segments: segments.as_slice(),
             context: args.context as u64,
-            token: 0,
-            report,
+            token: if report { 0 } else { COUNT_ONLY },
+            report: report || self.sink.bound.tx_cntr != UNBOUND,
             inject: flags & FI_INJECT != 0,
             confirm: flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0,
             more: flags & FI_MORE != 0,
@@ -178,12 +179,13 @@ impl Active<'_> {
         context: *mut c_void,
         flags: u64,
     ) -> RecvRequest<'a> {
+        let report = !self.rx_selective || flags & FI_COMPLETION != 0;
         RecvRequest {
             pattern,
             segments: segments.as_slice(),
             context: context as u64,
-            token: 0,
-            report: !self.rx_selective || flags & FI_COMPLETION != 0,
+            token: if report { 0 } else { COUNT_ONLY },
+            report: report || self.sink.bound.rx_cntr != UNBOUND,
             multi: (flags & FI_MULTI_RECV != 0).then_some(self.min_multi_recv),
         }
     }

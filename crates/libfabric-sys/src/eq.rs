@@ -30,6 +30,9 @@ pub const FI_CQ_FORMAT_DATA: c_int = 3;
 /// `fi_cq_format`: [`fi_cq_tagged_entry`].
 pub const FI_CQ_FORMAT_TAGGED: c_int = 4;
 
+/// `fi_cntr_events`: completions.
+pub const FI_CNTR_EVENTS_COMP: c_int = 0;
+
 /// `fi_cq_wait_cond`: none.
 pub const FI_CQ_COND_NONE: c_int = 0;
 /// `fi_cq_wait_cond`: a number of entries.
@@ -290,11 +293,32 @@ pub struct fi_cntr_attr {
     pub flags: u64,
 }
 
-/// A counter; never opened by this provider.
+/// Operations of a counter.
+#[repr(C)]
+pub struct fi_ops_cntr {
+    /// Bytes of this table.
+    pub size: usize,
+    /// The count of successes.
+    pub read: unsafe extern "C" fn(*mut fid_cntr) -> u64,
+    /// The count of failures.
+    pub readerr: unsafe extern "C" fn(*mut fid_cntr) -> u64,
+    /// Adds to the count.
+    pub add: unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int,
+    /// Sets the count.
+    pub set: unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int,
+    /// Waits for a count.
+    pub wait: unsafe extern "C" fn(*mut fid_cntr, u64, c_int) -> c_int,
+    /// Adds to the count of failures (checked by size).
+    pub adderr: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
+    /// Sets the count of failures (checked by size).
+    pub seterr: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
+}
+
+/// A counter.
 #[repr(C)]
 pub struct fid_cntr {
     /// The object.
     pub fid: fid,
     /// Its operations.
-    pub ops: *const c_void,
+    pub ops: *const fi_ops_cntr,
 }

@@ -209,6 +209,7 @@ fn structures() -> Vec<Fact> {
         join);
     layout!(f, "struct " fi_ops_eq: size, read, readerr, write, sread, strerror);
     layout!(f, "struct " fi_ops_cq: size, read, readfrom, readerr, sread, sreadfrom, signal, strerror);
+    layout!(f, "struct " fi_ops_cntr: size, read, readerr, add, set, wait, adderr, seterr);
     layout!(f, "struct " fi_av_attr: type_ = "type", rx_ctx_bits, count, ep_per_node, name, map_addr, flags);
     layout!(f, "struct " fi_mr_attr: mr_iov, iov_count, access, offset, requested_key, context, auth_key_size,
         auth_key, iface, device);
@@ -248,7 +249,8 @@ fn structures() -> Vec<Fact> {
         FI_CLASS_EQ, FI_CLASS_CQ, FI_CLASS_CNTR, FI_HMEM_SYSTEM, FI_SYNC_ERR, FI_OPT_ENDPOINT,
         FI_OPT_MIN_MULTI_RECV, FI_OPT_CM_DATA_SIZE, FI_OPT_FI_HMEM_P2P, FI_WAIT_NONE, FI_WAIT_UNSPEC,
         FI_WAIT_SET, FI_WAIT_FD, FI_WAIT_MUTEX_COND, FI_WAIT_YIELD, FI_WAIT_POLLFD, FI_CQ_FORMAT_UNSPEC,
-        FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_TAGGED, FI_CQ_COND_NONE,
+        FI_CQ_FORMAT_CONTEXT, FI_CQ_FORMAT_MSG, FI_CQ_FORMAT_DATA, FI_CQ_FORMAT_TAGGED, FI_CNTR_EVENTS_COMP,
+        FI_CQ_COND_NONE,
         FI_CQ_COND_THRESHOLD, FI_PARAM_STRING, FI_PARAM_INT, FI_PARAM_BOOL, FI_PARAM_SIZE_T, FI_LOG_WARN,
         FI_LOG_TRACE, FI_LOG_INFO, FI_LOG_DEBUG, FI_LOG_CORE, FI_SUCCESS, FI_ENOENT, FI_EIO, FI_E2BIG,
         FI_EAGAIN, FI_ENOMEM, FI_EACCES, FI_EBUSY, FI_ENODEV, FI_EINVAL, FI_ENOSPC, FI_ENOSYS, FI_ENOMSG,
