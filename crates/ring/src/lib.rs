@@ -49,5 +49,5 @@ pub use memory::{Access, MemoryRegion};
 pub use spec::{DEVICE_VARIABLE, KERNEL_DEVICE, Spec};
 pub use usb4_ring_abi::{Rqe, Sqe};
 pub use usb4_soft::{DeviceError, Object};
-pub use usb4_wire::{EpAddr, NodeId};
+pub use usb4_wire::{EP_ADDR_LEN, EpAddr, NodeId};
 pub use work::{AddressHandle, Buffer, MAX_PREFIX, Remote, WorkRequest};
