@@ -24,12 +24,7 @@ const FRAME_MAX: u64 = 1024;
 const COMPILER: Suite = Suite {
     name: "trixie",
     include: &["rustc", "rust-src"],
-    keep: &[
-        "usr/bin/rustc",
-        "usr/lib/x86_64-linux-gnu",
-        "usr/lib/rustlib/src",
-        "usr/src",
-    ],
+    keep: &["usr/bin/rustc", "usr/lib/x86_64-linux-gnu", "usr/src/*/library"],
 };
 
 /// What arch/x86/Makefile passes for Rust code with return thunks, IBT and function padding; overflow checks
@@ -46,6 +41,8 @@ const FLAGS: &[&str] = &[
     "-Zfunction-return=thunk-extern",
     "-Zcf-protection=branch",
     "-Zno-jump-tables",
+    // The module loader knows no GOT, through which calls to C would go without this.
+    "-Zplt=y",
     "-Ctarget-cpu=x86-64",
     "-Ztune-cpu=generic",
     "-Zpatchable-function-entry=16,16",
@@ -58,7 +55,13 @@ const FLAGS: &[&str] = &[
 ];
 
 /// The workspace crates in the object, in order of dependence.
-const CRATES: &[(&str, &str)] = &[("usb4_wire", "crates/wire"), ("usb4_kobj", "crates/kobj")];
+const CRATES: &[(&str, &str)] = &[
+    ("usb4_wire", "crates/wire"),
+    ("usb4_engine", "crates/engine"),
+    ("usb4_ring_abi", "crates/ring-abi"),
+    ("usb4_device", "crates/device"),
+    ("usb4_kobj", "crates/kobj"),
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -111,6 +114,12 @@ fn examine(object: &Path) -> Result<(Facts, Vec<String>)> {
     let facts = Facts::read(&bytes)?;
     let mut faults = symbols(&facts)?;
     faults.extend(frames(&facts));
+    faults.extend(
+        facts
+            .relocations
+            .iter()
+            .map(|kind| format!("relocation type {kind}, which the module loader refuses")),
+    );
     faults.extend(instructions(object)?);
     Ok((facts, faults))
 }
@@ -306,10 +315,7 @@ impl Compiler {
     }
 
     fn common<'a>(&self, command: &mut Command, core: &Path, externs: impl Iterator<Item = &'a str>) {
-        command
-            .args(["--edition=2024", "-Dwarnings"])
-            .arg("-L")
-            .arg(folder());
+        command.arg("--edition=2024").arg("-L").arg(folder());
         for name in ["core", "compiler_builtins"] {
             command.arg("--extern").arg(format!(
                 "{name}={}",

@@ -2,8 +2,13 @@
 
 use anyhow::{Context, Result, bail};
 use object::read::elf::{ElfFile64, FileHeader};
-use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
+use object::{
+    Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SymbolKind,
+};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What arch/x86/kernel/module.c relocates: NONE, 64, PC32, PLT32, 32, 32S, PC64.
+const LOADABLE: [u32; 7] = [0, 1, 2, 4, 10, 11, 24];
 
 type Elf<'a> = ElfFile64<'a, Endianness>;
 
@@ -22,6 +27,8 @@ pub(crate) struct Facts {
     pub(crate) undefined: BTreeSet<String>,
     /// Functions by demangled name.
     pub(crate) functions: BTreeMap<String, Function>,
+    /// Relocation types in code and data that the kernel's module loader does not know.
+    pub(crate) relocations: BTreeSet<u32>,
     /// Bytes of code.
     pub(crate) text: u64,
     /// Bytes of data, read-only and not.
@@ -41,6 +48,7 @@ impl Facts {
                 .filter_map(|s| Some(s.name().ok()?.into()))
                 .collect(),
             functions: BTreeMap::new(),
+            relocations: BTreeSet::new(),
             text: 0,
             data: 0,
             writable: 0,
@@ -56,8 +64,17 @@ impl Facts {
                     facts.data += section.size();
                     facts.writable += section.size();
                 }
-                _ => {}
+                _ => continue,
             }
+            let kinds = section
+                .relocations()
+                .map(|(_, relocation)| match relocation.flags() {
+                    RelocationFlags::Elf { r_type } => r_type,
+                    _ => u32::MAX,
+                });
+            facts
+                .relocations
+                .extend(kinds.filter(|kind| !LOADABLE.contains(kind)));
         }
         facts.collect_references(&elf)?;
         facts.collect_frames(&elf)?;
