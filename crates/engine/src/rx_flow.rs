@@ -59,6 +59,8 @@ pub(crate) struct RxFlow {
     pub(crate) rnr: bool,
     /// READY is to be sent.
     pub(crate) ready: bool,
+    /// Its endpoint is gone: NAK gone follows the refusal that waits to be sent.
+    pub(crate) gone: bool,
     /// The peer asked to be told of execution without delay.
     pub(crate) urgent: bool,
     /// A NAK for chunk `nak_csn` is to be sent. There is at most one: nothing is executed before it is sent.
@@ -129,6 +131,7 @@ impl Default for RxFlow {
             has_target: false,
             rnr: false,
             ready: false,
+            gone: false,
             urgent: false,
             nak: None,
             nak_csn: 0,
@@ -152,6 +155,7 @@ impl RxFlow {
         self.has_target = false;
         self.rnr = false;
         self.ready = false;
+        self.gone = false;
         self.urgent = false;
         self.nak = None;
         self.next_csn = 0;

@@ -37,10 +37,7 @@ pub struct MemAt {
 
 /// The endpoint an incoming flow ends at, as the host names it.
 ///
-/// When the endpoint is destroyed or its process dies the host calls `Link::close_target(now, ep, host)` on every
-/// link: receives in progress end with `Flushed`, streams and parked chunks of that endpoint's incoming flows are
-/// dropped and their references released (at once unless a plan or a gather still uses them), and what arrives
-/// later is refused with `Gone`. So memory revoked after that call is never read for a frame still to be sent.
+/// When the endpoint is destroyed or its process dies the host calls [`crate::Link::close_target`] on every link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The endpoint's index at the host.

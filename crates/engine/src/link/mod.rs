@@ -21,6 +21,7 @@ mod post;
 mod request;
 mod response;
 mod rx;
+mod target;
 mod tx;
 
 use crate::list::{List, NONE};

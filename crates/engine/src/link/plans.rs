@@ -111,7 +111,7 @@ impl Link {
                 flow
             }
             Then::Streamed { flow, stream } => {
-                self.answer(flow, stream);
+                self.answer(flow, stream, host);
                 flow
             }
             Then::Atomic { flow, stream, mem } => {
@@ -119,7 +119,7 @@ impl Link {
                 if let Some(stream) = self.streams.get_mut(stream) {
                     stream.answer = Answer::Atomic { value: old_value };
                 }
-                self.answer(flow, stream);
+                self.answer(flow, stream, host);
                 flow
             }
             Then::Closed { flow } => {
@@ -131,9 +131,13 @@ impl Link {
         self.executed(now, index);
     }
 
-    /// An answer waits to be sent.
-    fn answer(&mut self, index: u32, stream: u32) {
+    /// An answer waits to be sent; or is not sent, because the endpoint has gone.
+    fn answer<H: Host + ?Sized>(&mut self, index: u32, stream: u32, host: &H) {
         if let Some(flow) = at_mut(&mut self.rx_flows, index) {
+            if flow.state == RxState::Refused {
+                self.streams.ending.push(&mut self.streams.slab, stream);
+                return self.end_streams(host);
+            }
             flow.streams.push(&mut self.streams.slab, stream);
             self.respond.push(&mut self.rx_flows, index);
         }

@@ -49,6 +49,7 @@ impl Link {
             return;
         };
         if flow.state == RxState::Refused && !matches!(request, Request::FlowClose) {
+            self.cut_message(now, seq.flow, host);
             return self.skip(at, host);
         }
         match *request {
@@ -383,7 +384,7 @@ impl Link {
     }
 
     fn execute_close<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
-        self.cut_message(at, host);
+        self.cut_message(at.now, at.flow, host);
         let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
             return;
         };
@@ -408,7 +409,7 @@ impl Link {
     fn reject<H: Host + ?Sized>(&mut self, at: Now<'_>, code: NakCode, host: &H) {
         self.queue_nak(at.flow, final_code(code));
         if code == NakCode::Gone {
-            self.cut_message(at, host);
+            self.cut_message(at.now, at.flow, host);
         }
         if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
             if code == NakCode::Gone {
@@ -423,13 +424,13 @@ impl Link {
     #[cold]
     fn broken<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
         self.violation();
-        self.cut_message(at, host);
+        self.cut_message(at.now, at.flow, host);
         self.reject(at, NakCode::Unsupported, host);
     }
 
     /// A receive the flow has taken for a message that will not be complete comes back flushed.
-    fn cut_message<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
-        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+    pub(super) fn cut_message<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, host: &H) {
+        let Some(flow) = at_mut(&mut self.rx_flows, index) else {
             return;
         };
         let Message::Send { receive, .. } = flow.message else {
@@ -446,13 +447,13 @@ impl Link {
         };
         let mem = receive_mem(&receive);
         let then = Then::Received {
-            flow: at.flow,
+            flow: index,
             written: None,
             mem,
             done,
             counts: false,
         };
-        self.follow(at.now, at.flow, then, host);
+        self.follow(now, index, then, host);
     }
 
     /// A receive ends with its message's first chunk, which is not placed.
@@ -492,7 +493,7 @@ impl Link {
     }
 
     /// A NAK for the chunk that has its turn.
-    fn queue_nak(&mut self, index: u32, code: NakCode) {
+    pub(super) fn queue_nak(&mut self, index: u32, code: NakCode) {
         if let Some(flow) = at_mut(&mut self.rx_flows, index) {
             flow.nak = Some(code);
             flow.nak_csn = flow.next_csn;

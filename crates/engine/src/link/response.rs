@@ -261,7 +261,9 @@ impl Link {
         } else {
             self.counters.nak_received = self.counters.nak_received.wrapping_add(1);
         }
-        if !flow.is_outstanding(csn) {
+        // An endpoint can go while nothing is outstanding.
+        let idle = code == NakCode::Gone && flow.opened && csn == flow.next_csn;
+        if !flow.is_outstanding(csn) && !idle {
             return self.violation();
         }
         let opening = csn == 0 && !flow.accepted;

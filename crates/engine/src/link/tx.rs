@@ -1,6 +1,6 @@
 //! Frames out, first half: which chunks go into the next frame.
 
-use usb4_wire::{Chunk, Request, Response, SendFirst, Seq};
+use usb4_wire::{Chunk, NakCode, Request, Response, SendFirst, Seq};
 
 use super::Link;
 use crate::frame::{Composer, Step};
@@ -396,6 +396,10 @@ impl Link {
         };
         let response = if let Some(code) = flow.nak.take() {
             let csn = flow.nak_csn;
+            if core::mem::take(&mut flow.gone) {
+                flow.nak = Some(NakCode::Gone);
+                flow.nak_csn = flow.next_csn;
+            }
             frame.nak = true;
             if !flow.parked.is_empty() {
                 self.stalled_requests.push(&mut self.rx_flows, index);
