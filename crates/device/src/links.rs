@@ -277,7 +277,7 @@ impl<H: Home> Device<H> {
 
     /// Tells every link that an endpoint is gone.
     pub(crate) fn close_target(&self, ep: EndpointId, now: Nanos) {
-        self.for_each_link(|link| link.receive_posted(now, ep.0));
+        self.for_each_link(|link| link.close_target(now, ep.0, self));
     }
 
     /// Waits until every copy that was running has ended.

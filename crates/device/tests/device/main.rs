@@ -7,5 +7,8 @@
     reason = "tests"
 )]
 
+mod connected;
+mod hostile;
+mod lifecycle;
 mod messages;
 mod world;

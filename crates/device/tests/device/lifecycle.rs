@@ -1,0 +1,489 @@
+//! Objects that go while they are in use, and objects that are not to be had.
+
+use std::sync::Arc;
+
+use usb4_device::{Access, DeviceError, EndpointConfig, EndpointKind, Object, Quota, RegionConfig};
+use usb4_engine::{EpAddr, NodeId, Slab};
+use usb4_ring_abi::{Cqe, CqeStatus, Op, Rqe, Sqe};
+
+use crate::world::{Memory, Shape, User, World, cq_config, pattern, rma, send, words};
+
+const BASE: u64 = 0x10_0000;
+
+#[test]
+fn every_quota_is_enforced_and_what_is_given_back_can_be_had_again() {
+    let quota = Quota {
+        endpoints: 1,
+        cqs: 1,
+        cq_entries: 64,
+        regions: 1,
+        region_bytes: 100,
+        handles: 1,
+    };
+    let world = World::new();
+    let user = world.user_of(
+        0,
+        EndpointKind::Datagram,
+        Shape {
+            quota,
+            ..Shape::default()
+        },
+    );
+    let peer = world.user(1, EndpointKind::Datagram);
+    let device = world.device(&user);
+    let (client, wakes) = (user.client, user.wakes.clone());
+    let over = |object| Some(DeviceError::Quota(object));
+
+    let region = |len| RegionConfig {
+        addr: 0,
+        len,
+        access: Access::LOCAL,
+        peer: None,
+        mem: Memory::zeroed(0),
+    };
+    assert_eq!(
+        device.register(client, region(101)).err(),
+        over(Object::RegionByte)
+    );
+    let keys = device.register(client, region(100)).unwrap();
+    assert_eq!(device.register(client, region(0)).err(), over(Object::Region));
+    assert_eq!(device.deregister(client, keys.local), Ok(true));
+    device.register(client, region(100)).unwrap();
+
+    assert_eq!(
+        device
+            .create_cq(client, cq_config(1, &words::<Cqe>(1), &wakes))
+            .err(),
+        over(Object::Cq)
+    );
+    let endpoint = || EndpointConfig {
+        kind: EndpointKind::Datagram,
+        send_cq: user.cq_id,
+        recv_cq: user.cq_id,
+        sq_depth: 2,
+        sq: words::<Sqe>(2),
+        rq_depth: 2,
+        rq: words::<Rqe>(2),
+        handles: Slab::boxed(1),
+    };
+    assert_eq!(
+        device.create_endpoint(client, endpoint()).err(),
+        over(Object::Endpoint)
+    );
+    let ah = device.create_ah(client, user.ep, &peer.addr).unwrap();
+    assert_eq!(
+        device.create_ah(client, user.ep, &peer.addr).err(),
+        over(Object::Handle)
+    );
+    device.destroy_ah(client, user.ep, ah, 0).unwrap();
+    device.create_ah(client, user.ep, &peer.addr).unwrap();
+
+    assert_eq!(device.destroy_cq(client, user.cq_id), Err(DeviceError::Busy));
+    device.destroy_endpoint(client, user.ep, 0).unwrap();
+    let (ep, _) = device.create_endpoint(client, endpoint()).unwrap();
+    assert_ne!(ep, user.ep, "the old name does not reach the new endpoint");
+    device.create_ah(client, ep, &peer.addr).unwrap();
+    device.destroy_endpoint(client, ep, 0).unwrap();
+    device.destroy_cq(client, user.cq_id).unwrap();
+    let big = cq_config(128, &words::<Cqe>(128), &wakes);
+    assert_eq!(device.create_cq(client, big).err(), over(Object::CqEntry));
+    device
+        .create_cq(client, cq_config(64, &words::<Cqe>(64), &wakes))
+        .unwrap();
+}
+
+#[test]
+fn objects_of_another_client_are_not_there() {
+    let world = World::new();
+    let (mine, yours) = (
+        world.user(0, EndpointKind::Datagram),
+        world.user(0, EndpointKind::Datagram),
+    );
+    let device = world.device(&mine);
+    let keys = world.register(&yours, &Memory::zeroed(8), Access::LOCAL);
+    assert_eq!(
+        device.destroy_endpoint(mine.client, yours.ep, 0),
+        Err(DeviceError::NoEndpoint)
+    );
+    assert_eq!(
+        device.destroy_cq(mine.client, yours.cq_id),
+        Err(DeviceError::NoCq)
+    );
+    assert_eq!(
+        device.deregister(mine.client, keys.local),
+        Err(DeviceError::NoRegion)
+    );
+    assert_eq!(
+        device.reclaim(mine.client, keys.local, true),
+        Err(DeviceError::NoRegion)
+    );
+    let config = EndpointConfig {
+        kind: EndpointKind::Datagram,
+        send_cq: mine.cq_id,
+        recv_cq: yours.cq_id,
+        sq_depth: 2,
+        sq: words::<Sqe>(2),
+        rq_depth: 2,
+        rq: words::<Rqe>(2),
+        handles: Slab::boxed(1),
+    };
+    assert_eq!(
+        device.create_endpoint(mine.client, config).err(),
+        Some(DeviceError::NoCq)
+    );
+    device.destroy_endpoint(mine.client, mine.ep, 0).unwrap();
+    device.destroy_cq(mine.client, mine.cq_id).unwrap();
+}
+
+#[test]
+fn ranges_that_wrap_are_not_registered() {
+    let world = World::new();
+    let user = world.user(0, EndpointKind::Datagram);
+    let region = |addr, len| {
+        let mem = Memory::zeroed(0);
+        let config = RegionConfig {
+            addr,
+            len,
+            access: Access::LOCAL,
+            peer: None,
+            mem,
+        };
+        world.device(&user).register(user.client, config).map(drop)
+    };
+    assert_eq!(region(u64::MAX, 2), Err(DeviceError::Range));
+    assert_eq!(region(2, u64::MAX), Err(DeviceError::Range));
+    assert_eq!(region(u64::MAX, 1), Ok(()));
+    assert_eq!(region(0, 0), Ok(()));
+}
+
+#[test]
+fn a_host_without_a_link_is_unreachable() {
+    let world = World::new();
+    let user = world.user(0, EndpointKind::Datagram);
+    let nowhere = EpAddr {
+        node: NodeId(99),
+        ep: 1,
+        incarnation: 1,
+    };
+    let device = world.device(&user);
+    assert_eq!(
+        device.create_ah(user.client, user.ep, &nowhere),
+        Err(DeviceError::Unreachable)
+    );
+}
+
+#[test]
+fn a_region_deregistered_under_traffic_lives_until_its_last_use() {
+    let mut world = World::new();
+    let (mut a, mut b) = world.pair();
+    let (from, to) = (Memory::of(&pattern(50_000)), Memory::zeroed(50_000));
+    let from_keys = world.register(&a, &from, Access::LOCAL);
+    let to_keys = world.register(&b, &to, Access::REMOTE_WRITE);
+    let weak = Arc::downgrade(&from.0);
+    drop(from);
+    a.post(rma(Op::Write, 1, from_keys, BASE, 50_000, (BASE, to_keys.remote)));
+    world.submit(&mut a);
+    world.turn();
+    let device = world.device(&a);
+    assert_eq!(device.deregister(a.client, from_keys.local), Ok(false));
+    assert_eq!(
+        device.deregister(a.client, from_keys.local),
+        Err(DeviceError::NoRegion)
+    );
+    assert_eq!(device.reclaim(a.client, from_keys.local, false), Ok(false));
+    // The key is dead at once, what is under way is not.
+    a.post(rma(Op::Write, 2, from_keys, BASE, 8, (BASE, to_keys.remote)));
+    world.submit(&mut a);
+    assert_eq!(a.outcomes(), [(2, CqeStatus::Invalid)]);
+    world.settle();
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Ok)]);
+    assert_eq!(to.bytes(), pattern(50_000));
+    let device = world.device(&a);
+    assert_eq!(device.home().idle.load(std::sync::atomic::Ordering::Relaxed), 1);
+    assert!(weak.upgrade().is_some(), "the owner has not taken it yet");
+    assert_eq!(device.reclaim(a.client, from_keys.local, false), Ok(true));
+    assert!(weak.upgrade().is_none());
+    assert_eq!(
+        device.reclaim(a.client, from_keys.local, false),
+        Err(DeviceError::NoRegion)
+    );
+    drop(b.poll());
+}
+
+#[test]
+fn a_remote_key_is_dead_as_soon_as_its_region_is_deregistered() {
+    let mut world = World::new();
+    let (mut a, b) = world.pair();
+    let (from, to) = (Memory::of(&pattern(50_000)), Memory::zeroed(50_000));
+    let from_keys = world.register(&a, &from, Access::LOCAL);
+    let to_keys = world.register(&b, &to, Access::REMOTE_WRITE);
+    a.post(rma(Op::Write, 1, from_keys, BASE, 50_000, (BASE, to_keys.remote)));
+    world.submit(&mut a);
+    world.turn();
+    let _ = world.device(&b).deregister(b.client, to_keys.local).unwrap();
+    world.settle();
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Access)]);
+    assert!(
+        world.device(&b).reclaim(b.client, to_keys.local, false) != Ok(false),
+        "a reference was leaked"
+    );
+}
+
+#[test]
+fn a_revoked_region_is_gone_at_once_and_nothing_touches_it_again() {
+    let mut world = World::new();
+    let (mut a, b) = world.pair();
+    let (from, to) = (Memory::of(&pattern(50_000)), Memory::zeroed(50_000));
+    let from_keys = world.register(&a, &from, Access::LOCAL);
+    let to_keys = world.register(&b, &to, Access::REMOTE_WRITE);
+    a.post(rma(Op::Write, 1, from_keys, BASE, 50_000, (BASE, to_keys.remote)));
+    world.submit(&mut a);
+    world.turn();
+    let weak = Arc::downgrade(&from.0);
+    drop(from);
+    assert_eq!(world.device(&a).deregister(a.client, from_keys.local), Ok(false));
+    assert_eq!(
+        world.device(&a).reclaim(a.client, from_keys.local, true),
+        Ok(true)
+    );
+    assert!(weak.upgrade().is_none());
+    world.settle();
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Ok)]);
+    // The place can be used again: all references came back.
+    for _ in 0..200 {
+        let keys = world.register(&a, &Memory::zeroed(1), Access::LOCAL);
+        assert_eq!(world.device(&a).deregister(a.client, keys.local), Ok(true));
+    }
+}
+
+/// Both directions of every operation, large enough to be under way for a while.
+fn mixed_traffic(world: &mut World, a: &mut User, b: &mut User, memory: [&Memory; 2]) {
+    let all = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let (ka, kb) = (
+        world.register(a, memory[0], all),
+        world.register(b, memory[1], all),
+    );
+    for (me, mine, theirs) in [(&mut *a, ka, kb), (&mut *b, kb, ka)] {
+        me.receive(1, mine, BASE, 40_000);
+        me.post(rma(Op::Write, 2, mine, BASE, 40_000, (BASE, theirs.remote)));
+        me.post(rma(Op::Read, 3, mine, BASE, 40_000, (BASE, theirs.remote)));
+        me.post(rma(Op::FetchAdd, 4, mine, BASE, 8, (BASE, theirs.remote)));
+        me.post(send(5, mine, BASE, 40_000));
+        me.post(send(6, mine, BASE, 40_000));
+        world.submit(me);
+    }
+}
+
+#[test]
+fn a_client_killed_mid_message_leaves_nothing_and_its_peer_gets_an_answer() {
+    for turns in 0..40 {
+        let mut world = World::new();
+        let (mut a, mut b) = world.pair();
+        let (ma, mb) = (Memory::of(&pattern(40_000)), Memory::of(&pattern(40_000)));
+        mixed_traffic(&mut world, &mut a, &mut b, [&ma, &mb]);
+        for _ in 0..turns {
+            world.turn();
+        }
+        let weak = Arc::downgrade(&mb.0);
+        drop(mb);
+        world.device(&b).remove_client(b.client, world.now).unwrap();
+        assert!(
+            weak.upgrade().is_none(),
+            "the memory of a dead process is still held"
+        );
+        assert_eq!(
+            Arc::strong_count(&b.sq_words),
+            2,
+            "its submission queue is still mapped"
+        );
+        assert_eq!(
+            Arc::strong_count(&b.rq_words),
+            2,
+            "its receive queue is still mapped"
+        );
+        assert_eq!(
+            Arc::strong_count(&b.cq_words),
+            2,
+            "its completion queue is still mapped"
+        );
+        world.settle();
+        let mut seen: Vec<u64> = a
+            .outcomes()
+            .iter()
+            .map(|(name, _)| *name)
+            .filter(|n| *n != 1)
+            .collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [2, 3, 4, 5, 6], "after {turns} turns");
+        assert_eq!(
+            world.device(&b).remove_client(b.client, world.now),
+            Err(DeviceError::NoClient)
+        );
+        // The survivor and the device go on.
+        let mut c = world.user(1, EndpointKind::Datagram);
+        a.ah = world.device(&a).create_ah(a.client, a.ep, &c.addr).unwrap();
+        let keys = world.register(&a, &ma, Access::LOCAL);
+        let into = world.register(&c, &Memory::zeroed(64), Access::LOCAL);
+        c.receive(1, into, BASE, 64);
+        world.submit(&mut c);
+        a.post(send(7, keys, BASE, 64));
+        world.submit(&mut a);
+        world.settle();
+        assert!(a.outcomes().contains(&(7, CqeStatus::Ok)), "after {turns} turns");
+    }
+}
+
+#[test]
+fn a_peer_never_reads_zeros_from_a_process_that_died() {
+    for turns in 0..30 {
+        let mut world = World::new();
+        let (mut a, b) = world.pair();
+        let (into, from) = (Memory::zeroed(100_000), Memory::of(&vec![0xaa; 100_000]));
+        let ka = world.register(&a, &into, Access::LOCAL);
+        let kb = world.register(&b, &from, Access::REMOTE_READ);
+        a.post(rma(Op::Read, 1, ka, BASE, 100_000, (BASE, kb.remote)));
+        world.submit(&mut a);
+        for _ in 0..turns {
+            world.turn();
+        }
+        world.device(&b).remove_client(b.client, world.now).unwrap();
+        world.settle();
+        let [(1, status)] = a.outcomes()[..] else {
+            panic!("no answer after {turns} turns")
+        };
+        if status == CqeStatus::Ok {
+            assert!(
+                into.bytes().iter().all(|byte| *byte == 0xaa),
+                "zeros were read after {turns} turns"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_destroyed_endpoint_flushes_its_work_and_refuses_its_peers() {
+    let mut world = World::new();
+    let (mut a, b) = world.pair();
+    let memory = Memory::zeroed(64);
+    let keys = world.register(&a, &memory, Access::LOCAL);
+    a.post(send(1, keys, BASE, 64));
+    world.submit(&mut a);
+    world.settle();
+    world
+        .device(&a)
+        .destroy_endpoint(a.client, a.ep, world.now)
+        .unwrap();
+    world.settle();
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Flushed)]);
+    assert_eq!(
+        world.device(&a).destroy_endpoint(a.client, a.ep, world.now),
+        Err(DeviceError::NoEndpoint)
+    );
+
+    let mut c = world.user(0, EndpointKind::Datagram);
+    c.ah = world.device(&c).create_ah(c.client, c.ep, &b.addr).unwrap();
+    let keys = world.register(&c, &memory, Access::LOCAL);
+    c.post(send(2, keys, BASE, 64));
+    world.submit(&mut c);
+    world.settle();
+    world
+        .device(&b)
+        .destroy_endpoint(b.client, b.ep, world.now)
+        .unwrap();
+    world.settle();
+    assert_eq!(c.outcomes(), [(2, CqeStatus::Gone)]);
+    c.post(send(3, keys, BASE, 64));
+    world.submit(&mut c);
+    world.settle();
+    assert_eq!(c.outcomes(), [(3, CqeStatus::Gone)]);
+}
+
+#[test]
+fn a_destroyed_address_handle_flushes_what_went_through_it() {
+    let mut world = World::new();
+    let (mut a, b) = world.pair();
+    let keys = world.register(&a, &Memory::zeroed(64), Access::LOCAL);
+    a.post(send(1, keys, BASE, 64));
+    world.submit(&mut a);
+    world.settle();
+    world
+        .device(&a)
+        .destroy_ah(a.client, a.ep, a.ah, world.now)
+        .unwrap();
+    assert_eq!(
+        world.device(&a).destroy_ah(a.client, a.ep, a.ah, world.now),
+        Err(DeviceError::NoHandle)
+    );
+    world.settle();
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Flushed)]);
+    a.post(send(2, keys, BASE, 64));
+    world.submit(&mut a);
+    assert_eq!(a.outcomes(), [(2, CqeStatus::Invalid)]);
+    a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+    a.post(send(3, keys, BASE, 64));
+    world.submit(&mut a);
+    world.settle();
+    assert!(a.poll().is_empty(), "it waits for a receive, as the first did");
+}
+
+#[test]
+fn a_link_that_dies_ends_all_work_and_one_that_comes_back_is_used() {
+    let mut world = World::new();
+    let (mut a, mut b) = world.pair();
+    let (ma, mb) = (Memory::of(&pattern(40_000)), Memory::of(&pattern(40_000)));
+    mixed_traffic(&mut world, &mut a, &mut b, [&ma, &mb]);
+    for _ in 0..3 {
+        world.turn();
+    }
+    world.drop_frames();
+    let now = world.now;
+    for side in &mut world.sides {
+        side.fail(now);
+    }
+    for user in [&mut a, &mut b] {
+        let outcomes = user.outcomes();
+        let sends: Vec<_> = outcomes.iter().filter(|(name, _)| *name > 1).collect();
+        assert_eq!(sends.len(), 5, "{outcomes:?}");
+        assert!(sends.iter().any(|(_, status)| *status == CqeStatus::LinkDown));
+    }
+    let keys = world.register(&a, &ma, Access::LOCAL);
+    a.post(send(7, keys, BASE, 64));
+    world.submit(&mut a);
+    let [(7, status)] = a.outcomes()[..] else {
+        panic!("no answer")
+    };
+    assert!(
+        matches!(status, CqeStatus::LinkDown | CqeStatus::Unreachable),
+        "{status:?}"
+    );
+
+    world.sides[0].relink(2, now);
+    world.sides[1].relink(1, now);
+    let into = world.register(&b, &mb, Access::LOCAL);
+    b.receive(8, into, BASE, 64);
+    world.submit(&mut b);
+    a.post(send(9, keys, BASE, 64));
+    world.submit(&mut a);
+    world.settle();
+    assert_eq!(a.outcomes(), [(9, CqeStatus::Ok)]);
+    assert!(b.outcomes().iter().any(|(_, status)| *status == CqeStatus::Ok));
+}
+
+#[test]
+fn work_for_a_host_whose_link_was_removed_completes_unreachable() {
+    let mut world = World::new();
+    let (mut a, _) = world.pair();
+    let keys = world.register(&a, &Memory::zeroed(8), Access::LOCAL);
+    let side = &world.sides[0];
+    side.device.remove_link(side.link, &side.port, 0).unwrap();
+    a.post(send(1, keys, BASE, 8));
+    world.submit(&mut a);
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Unreachable)]);
+    assert!(side_is_gone(&mut world));
+}
+
+fn side_is_gone(world: &mut World) -> bool {
+    let now = world.now;
+    let done = world.sides[0].service(now);
+    done.down && !done.progress
+}
