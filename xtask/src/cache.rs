@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The cache folder, created if it is not there.
@@ -61,6 +62,22 @@ pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     hex(&hash.finalize()).chars().take(16).collect()
 }
 
+/// SHA-256 of a file, in hex.
+pub(crate) fn sha256(path: &Path) -> Result<String> {
+    let mut file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let mut hash = Sha256::new();
+    let mut block = vec![0; 1 << 20];
+    loop {
+        let n = file
+            .read(&mut block)
+            .with_context(|| format!("read {}", path.display()))?;
+        if n == 0 {
+            return Ok(hex(&hash.finalize()));
+        }
+        hash.update(block.get(..n).unwrap_or_default());
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -73,5 +90,17 @@ mod tests {
     fn the_key_depends_on_where_one_part_ends() {
         assert_ne!(key([&b"ab"[..], b"c"]), key([&b"a"[..], b"bc"]));
         assert_eq!(key([&b"ab"[..]]).len(), 16);
+    }
+
+    #[test]
+    fn sha256_of_a_file_is_the_published_one() {
+        let path = std::env::temp_dir().join(format!("xtask-sha-{}", std::process::id()));
+        fs::write(&path, b"abc").unwrap();
+        let sum = sha256(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(
+            sum,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
     }
 }

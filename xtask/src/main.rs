@@ -9,9 +9,12 @@ mod ci;
 mod debian;
 mod freestanding;
 mod fuzz;
+mod mpi;
 mod objcheck;
 mod process;
+mod provider;
 mod ui;
+mod wheel;
 mod workspace;
 
 use clap::{Parser, Subcommand};
@@ -32,6 +35,8 @@ enum Cmd {
     Ci(ci::Args),
     /// Compile wire, engine and device for the kernel and check the object.
     Freestanding(freestanding::Args),
+    /// Run MPI benchmarks with every byte checked.
+    Mpi(mpi::Args),
     /// Feed hostile input to everything that reads what a peer or a process wrote.
     Fuzz(fuzz::Args),
 }
@@ -41,6 +46,7 @@ impl Cmd {
         match self {
             Cmd::Ci(_) => "ci",
             Cmd::Freestanding(_) => "freestanding",
+            Cmd::Mpi(_) => "mpi",
             Cmd::Fuzz(_) => "fuzz",
         }
     }
@@ -49,6 +55,7 @@ impl Cmd {
         match self {
             Cmd::Ci(args) => ci::run(&args),
             Cmd::Freestanding(args) => freestanding::run(&args),
+            Cmd::Mpi(args) => mpi::run(&args),
             Cmd::Fuzz(args) => fuzz::run(&args),
         }
     }

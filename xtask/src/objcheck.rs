@@ -322,6 +322,7 @@ mod tests {
         let mut facts = Facts {
             undefined: BTreeSet::new(),
             functions: BTreeMap::new(),
+            relocations: BTreeSet::new(),
             text: 0,
             data: 0,
             writable: 0,

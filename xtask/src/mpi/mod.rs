@@ -1,0 +1,341 @@
+//! `cargo xtask mpi`: the Intel MPI Benchmarks, with every byte checked, over a libfabric provider.
+//!
+//! The benchmark binaries are PyPI's; `ci/mpi/check.c` gives them the data checks they are built without, and
+//! `ci/mpi/openmpi-abi.c` lets Open MPI run them. The checker first shows that it sees a flipped bit.
+
+pub(crate) mod imb;
+pub(crate) mod launch;
+
+use crate::process;
+use crate::provider;
+use crate::ui::{Task, Verdict, seconds};
+use crate::workspace::work;
+use anyhow::{Context, Result, bail};
+use launch::{Installed, Job, Mpi};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which MPI.
+    #[arg(long, value_enum)]
+    mpi: Mpi,
+    /// What to run.
+    #[arg(long, value_enum, default_value = "imb")]
+    suite: Suite,
+    /// Numbers of ranks, one run each.
+    #[arg(long, value_delimiter = ',', default_value = "2,4")]
+    ranks: Vec<u32>,
+    /// Device for the ranks: `soft` (a cable of its own), `soft:NAME`, `soft:NAME,detached`.
+    #[arg(long, default_value = "soft")]
+    device: String,
+    /// libfabric provider; others than usb4 show that the runner itself is right.
+    #[arg(long, default_value = "usb4")]
+    provider: String,
+    /// Longer: more repetitions, messages up to 4 MiB.
+    #[arg(long)]
+    full: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Suite {
+    /// IMB-MPI1 and IMB-P2P.
+    Imb,
+}
+
+/// A program with the benchmarks it runs, each with the fewest ranks it takes.
+struct Program {
+    name: &'static str,
+    benchmarks: &'static [(&'static str, u32)],
+    /// Options besides those for repetitions and sizes.
+    options: &'static [&'static str],
+}
+
+const MPI1: Program = Program {
+    name: "IMB-MPI1",
+    benchmarks: &[
+        ("PingPong", 2),
+        ("PingPing", 2),
+        ("PingPongAnySource", 2),
+        ("PingPingAnySource", 2),
+        ("Sendrecv", 2),
+        ("Exchange", 2),
+        ("Uniband", 2),
+        ("Biband", 2),
+        ("Allreduce", 2),
+        ("Reduce", 2),
+        ("Reduce_scatter", 2),
+        ("Reduce_scatter_block", 2),
+        ("Allgather", 2),
+        ("Allgatherv", 2),
+        ("Gather", 2),
+        ("Gatherv", 2),
+        ("Scatter", 2),
+        ("Scatterv", 2),
+        ("Alltoall", 2),
+        ("Alltoallv", 2),
+        ("Bcast", 2),
+        ("Barrier", 2),
+    ],
+    // A window of 8 messages in Uniband and Biband; the default of 64 takes longer than all the rest.
+    options: &["-time", "20", "-window_size", "8", "-iter_policy", "off"],
+};
+
+const P2P: Program = Program {
+    name: "IMB-P2P",
+    benchmarks: &[
+        ("PingPong", 2),
+        ("PingPing", 2),
+        ("Unirandom", 2),
+        ("Birandom", 2),
+        ("Corandom", 2),
+        ("Stencil2D", 4),
+        ("SendRecv_Replace", 2),
+    ],
+    options: &[],
+};
+
+impl Program {
+    fn benchmarks(&self, ranks: u32) -> impl Iterator<Item = &'static str> {
+        self.benchmarks
+            .iter()
+            .filter(move |(_, least)| *least <= ranks)
+            .map(|(name, _)| *name)
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    let Suite::Imb = args.suite;
+    let installed = launch::install(args.mpi)?;
+    let folder = if args.provider == "usb4" {
+        Some(provider::folder()?)
+    } else {
+        None
+    };
+    let bench = Bench {
+        installed: &installed,
+        name: format!("{}-{}", args.mpi.name(), args.provider),
+        provider: &args.provider,
+        provider_folder: folder.as_deref(),
+        device: device(&args.device),
+    };
+    bench.prove_checker()?;
+    let mut total = Checked::default();
+    let mut failures = vec![];
+    let mut runs = 0;
+    for &ranks in &args.ranks {
+        for program in [&MPI1, &P2P] {
+            runs += 1;
+            match bench.run(program, ranks, args.full) {
+                Ok(checked) => total.add(&checked),
+                Err(error) => {
+                    println!("{error:#}");
+                    failures.push(format!("{} on {ranks} ranks", program.name));
+                }
+            }
+        }
+    }
+    let what = format!("{} over {}", args.mpi.name(), args.provider);
+    if failures.is_empty() {
+        Ok(Verdict::new(true, format!("{what}: {runs} runs, {total}")))
+    } else {
+        Ok(Verdict::fail(format!("{what}: {}", failures.join(", "))))
+    }
+}
+
+/// `soft` becomes a cable that no other run has.
+pub(crate) fn device(wanted: &str) -> String {
+    match wanted.strip_prefix("soft") {
+        Some(rest) if rest.is_empty() || rest.starts_with(',') => {
+            format!("soft:xtask-{}{rest}", std::process::id())
+        }
+        _ => wanted.to_string(),
+    }
+}
+
+/// What the ranks' checkers report, added up.
+#[derive(Default)]
+pub(crate) struct Checked {
+    messages: u64,
+    collectives: u64,
+    bytes: u64,
+    errors: u64,
+}
+
+impl Checked {
+    fn add(&mut self, other: &Checked) {
+        self.messages += other.messages;
+        self.collectives += other.collectives;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+    }
+
+    /// Reads `PREFIX.RANK` of every rank.
+    fn read(prefix: &Path, ranks: u32) -> Result<Checked> {
+        let mut sum = Checked::default();
+        for rank in 0..ranks {
+            let path = PathBuf::from(format!("{}.{rank}", prefix.display()));
+            let text = fs::read_to_string(&path).with_context(|| format!("rank {rank} left no report"))?;
+            let field = |name: &str| -> Result<u64> {
+                let mut words = text.split_whitespace().skip_while(|word| *word != name).skip(1);
+                words
+                    .next()
+                    .and_then(|n| n.parse().ok())
+                    .with_context(|| format!("no {name} in rank {rank}'s report"))
+            };
+            sum.add(&Checked {
+                messages: field("messages")?,
+                collectives: field("collectives")?,
+                bytes: field("bytes")?,
+                errors: field("errors")?,
+            });
+        }
+        Ok(sum)
+    }
+}
+
+impl std::fmt::Display for Checked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (m, c, mb) = (self.messages, self.collectives, self.bytes / 1_000_000);
+        write!(
+            f,
+            "{m} messages, {c} collective calls, {mb} MB checked, {} errors",
+            self.errors
+        )
+    }
+}
+
+/// Checked runs of one MPI over one provider.
+pub(crate) struct Bench<'a> {
+    pub(crate) installed: &'a Installed,
+    /// For log names.
+    pub(crate) name: String,
+    pub(crate) provider: &'a str,
+    pub(crate) provider_folder: Option<&'a Path>,
+    pub(crate) device: String,
+}
+
+impl Bench<'_> {
+    /// A checker that finds nothing may be blind: with bits flipped on arrival it must complain.
+    pub(crate) fn prove_checker(&self) -> Result<()> {
+        let args = ["-iter", "30", "-msglog", "4:8", "PingPong", "Allreduce", "Bcast"].map(str::to_string);
+        let (_, checked) = self.job("IMB-MPI1", 2, &args, true, Duration::from_secs(120))?;
+        if checked.errors == 0 {
+            bail!("the checker did not notice bits flipped on purpose");
+        }
+        println!("the checker noticed {} of the faults put in", checked.errors);
+        Ok(())
+    }
+
+    fn run(&self, program: &Program, ranks: u32, full: bool) -> Result<Checked> {
+        // More ranks than cores wait for each other's time slices, so they repeat less.
+        let (iterations, log_max) = match (full, ranks <= 2) {
+            (true, true) => (200, 22),
+            (true, false) => (20, 20),
+            (false, true) => (20, 20),
+            (false, false) => (4, 16),
+        };
+        let mut args = vec![
+            "-iter".to_string(),
+            iterations.to_string(),
+            "-msglog".into(),
+            format!("0:{log_max}"),
+        ];
+        args.extend(program.options.iter().map(|option| option.to_string()));
+        if program.name == MPI1.name {
+            args.extend(["-npmin".to_string(), ranks.to_string()]);
+        }
+        args.extend(program.benchmarks(ranks).map(str::to_string));
+        let limit = Duration::from_secs(if full { 1200 } else { 300 });
+        let what = format!("{} on {ranks} ranks, {}", program.name, self.name);
+        let mut task = Task::start(&what, None);
+        let began = Instant::now();
+        let outcome = self.job_with(program.name, ranks, &args, false, limit, Some(&mut task));
+        let (text, checked) = match outcome {
+            Ok(done) => done,
+            Err(error) => {
+                task.done("FAILED");
+                return Err(error);
+            }
+        };
+        let verdict = judge(program, ranks, &text, f64::from(1 << log_max), &checked);
+        task.done(&match &verdict {
+            Ok(tables) => format!("{tables} benchmarks, {checked}"),
+            Err(_) => format!("FAILED after {}", seconds(began.elapsed())),
+        });
+        verdict.with_context(|| what)?;
+        Ok(checked)
+    }
+
+    pub(crate) fn job(
+        &self,
+        program: &str,
+        ranks: u32,
+        args: &[String],
+        fault: bool,
+        limit: Duration,
+    ) -> Result<(String, Checked)> {
+        self.job_with(program, ranks, args, fault, limit, None)
+    }
+
+    fn job_with(
+        &self,
+        program: &str,
+        ranks: u32,
+        args: &[String],
+        fault: bool,
+        limit: Duration,
+        task: Option<&mut Task>,
+    ) -> Result<(String, Checked)> {
+        let folder = work().join("mpi/runs");
+        fs::create_dir_all(&folder).context("create the folder for runs")?;
+        let stem = format!(
+            "{}-{program}-{ranks}{}",
+            self.name,
+            if fault { "-fault" } else { "" }
+        );
+        let report = folder.join(&stem);
+        for rank in 0..ranks {
+            let _ = fs::remove_file(format!("{}.{rank}", report.display()));
+        }
+        let job = Job {
+            ranks,
+            provider: self.provider,
+            provider_folder: self.provider_folder,
+            device: &self.device,
+            program,
+            args,
+            check: Some((&report, fault)),
+            pinned: false,
+        };
+        let log = folder.join(format!("{stem}.log"));
+        let outcome = process::run(&mut self.installed.command(&job), limit, &log, task)?
+            .require(&format!("{program} on {ranks} ranks (log: {})", log.display()))?;
+        if !imb::finished(&outcome.text) {
+            bail!(
+                "{program} stopped early (log: {})\n{}",
+                log.display(),
+                outcome.tail(25)
+            );
+        }
+        Ok((outcome.text, Checked::read(&report, ranks)?))
+    }
+}
+
+/// Every benchmark ran to the largest size and nothing was wrong. Returns the number of tables.
+fn judge(program: &Program, ranks: u32, text: &str, largest: f64, checked: &Checked) -> Result<usize> {
+    let tables = imb::tables(text);
+    for name in program.benchmarks(ranks) {
+        let Some(table) = tables.iter().find(|table| table.benchmark == name) else {
+            bail!("{name} did not run");
+        };
+        if table.rows.is_empty() || table.largest().is_some_and(|size| size < largest) {
+            bail!("{name} did not reach messages of {largest} bytes");
+        }
+    }
+    if checked.errors > 0 || checked.messages == 0 {
+        bail!("{checked}");
+    }
+    Ok(tables.len())
+}
