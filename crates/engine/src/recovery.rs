@@ -36,6 +36,12 @@ const QUEUE_LIMIT: u64 = 65_536;
 /// Longest acknowledgement delay of the peer that timeouts allow for, whatever it announces.
 const PEER_DELAY_LIMIT: Nanos = 10_000_000;
 
+/// Probes without an answer that make a silence.
+const SILENCE: u8 = 2;
+
+/// After that many silences in a row it is the round trip that has grown.
+const SILENCES: u8 = 3;
+
 const ELICITS: u16 = 0x8000;
 const BUSY: u16 = 0x4000;
 const LEN: u16 = 0x3fff;
@@ -80,8 +86,9 @@ pub(crate) struct Sender {
     next: u64,
     /// Everything up to here is acknowledged or lost.
     decided: u64,
-    /// Of the undecided packets, those that want an acknowledgement.
-    eliciting: u64,
+    /// Of the undecided packets, those that have a slot. The others, probes and pure acknowledgements, are neither
+    /// sent again nor worth a probe.
+    data: u64,
     /// Bytes of the undecided packets.
     bytes: u64,
     window: Window,
@@ -94,7 +101,10 @@ pub(crate) struct Sender {
     delivered: u32,
     last_elicit: Nanos,
     last_progress: Nanos,
-    last_probe: Nanos,
+    /// Frames sent before this do not measure the round trip.
+    measure_from: Nanos,
+    /// Silences since an acknowledgement came in time.
+    silences: u8,
     /// Probes sent since the last progress.
     probes: u8,
     probe_due: bool,
@@ -103,12 +113,12 @@ pub(crate) struct Sender {
 /// Limits on undecided packets and posted descriptors.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
-    /// Packets with chunks, when the next one carries requests only.
+    /// Data packets, when the next one carries requests only.
     requests: u64,
-    /// Packets with chunks, when the next one carries responses.
+    /// Data packets, when the next one carries responses.
     responses: u64,
-    /// All packets, when the next one is data. Pure acknowledgements do not count against the window of data as
-    /// long as half of the reserve is left.
+    /// All packets, when the next one is data. Others do not count against the window of data as long as half of
+    /// the reserve is left.
     with_data: u64,
     /// All packets.
     all: u64,
@@ -198,7 +208,7 @@ impl Sender {
     pub(crate) fn can_send(&self, class: Class) -> bool {
         let window = &self.window;
         let data = |limit| {
-            self.eliciting < limit && self.in_flight() < window.with_data && self.posted < window.data_depth
+            self.data < limit && self.in_flight() < window.with_data && self.posted < window.data_depth
         };
         match class {
             Class::Request => data(window.requests),
@@ -210,7 +220,7 @@ impl Sender {
     /// Whether the peer's ring, not the TX ring, keeps requests back.
     #[inline]
     pub(crate) fn is_window_full(&self) -> bool {
-        self.eliciting >= self.window.requests || self.in_flight() >= self.window.with_data
+        self.data >= self.window.requests || self.in_flight() >= self.window.with_data
     }
 
     /// Gives the next packet number to a frame that is posted now. The second value asks for an acknowledgement
@@ -221,7 +231,7 @@ impl Sender {
         }
         let number = self.next;
         let busy = self.posted.saturating_add(1) >= self.window.data_depth
-            || self.eliciting.saturating_add(1) >= self.window.requests;
+            || self.data.saturating_add(1) >= self.window.requests;
         let len = len.min(LEN);
         let flags = if elicits { ELICITS } else { 0 } | if busy { BUSY } else { 0 };
         let entry = self.ring.get_mut(index(number & self.mask))?;
@@ -234,19 +244,16 @@ impl Sender {
         self.next = number.saturating_add(1);
         self.bytes = self.bytes.saturating_add(u64::from(len));
         self.posted = self.posted.saturating_add(1);
+        self.data = self.data.saturating_add(u64::from(slot != NO_SLOT));
         let mut ack_now = false;
         if elicits {
-            self.eliciting = self.eliciting.saturating_add(1);
             self.last_elicit = now;
             if self.probe_due {
                 self.probe_due = false;
                 self.probes = self.probes.saturating_add(1);
-                self.last_probe = now;
+                self.measure_from = now;
                 ack_now = true;
             }
-        } else if self.eliciting == 0 && self.in_flight() >= self.window.unconfirmed {
-            // Nobody would ever tell that these have left the peer's ring.
-            self.probe_due = true;
         }
         Some((number, ack_now))
     }
@@ -274,14 +281,13 @@ impl Sender {
         let ring: &[InFlight] = &self.ring;
         let mut entry = InFlight::default();
         let mut number = self.decided;
-        let (mut bytes, mut acked, mut eliciting) = (0u64, 0u64, 0u64);
+        let (mut bytes, mut acked, mut data) = (0u64, 0u64, 0u64);
         while number < ack.largest {
             number = number.wrapping_add(1);
             // The mask keeps the index inside the ring.
             entry = ring.get(index(number & self.mask)).copied().unwrap_or_default();
             let len = u64::from(entry.len & LEN);
             bytes = bytes.wrapping_add(len);
-            eliciting = eliciting.wrapping_add(u64::from(entry.len & ELICITS != 0));
             let outcome = if covers(ack, number) {
                 acked = acked.wrapping_add(len);
                 Outcome::Acked
@@ -289,12 +295,13 @@ impl Sender {
                 Outcome::Lost
             };
             if entry.slot != NO_SLOT {
+                data = data.wrapping_add(1);
                 decided(entry.slot, outcome);
             }
         }
         self.decided = number;
         self.bytes = self.bytes.saturating_sub(bytes);
-        self.eliciting = self.eliciting.saturating_sub(eliciting);
+        self.data = self.data.saturating_sub(data);
         self.delivered = self.delivered.wrapping_add(low(acked));
         self.on_progress(now, entry);
         true
@@ -304,13 +311,20 @@ impl Sender {
     fn on_progress(&mut self, now: Nanos, newest: InFlight) {
         let elapsed = now.saturating_sub(newest.sent);
         let bytes = u64::from(self.delivered.wrapping_sub(newest.delivered));
-        // A pure acknowledgement is confirmed whenever the peer has something to send. And what was sent before
-        // the last probe has met silence: its time says how long the peer paused, not how far away it is. Unless
-        // the silence was short: then the round trip may be longer than the probe interval, and must be learnt.
-        let near = elapsed <= self.rtt.longest().saturating_mul(8);
-        if newest.len & ELICITS != 0 && (near || newest.sent >= self.last_probe) {
+        if self.probes >= SILENCE {
+            self.silences = self.silences.saturating_add(1);
+            if self.silences <= SILENCES {
+                // The peer paused: what was sent into the pause says how long it was, not how far the peer is away.
+                self.measure_from = now;
+            }
+        }
+        // A pure acknowledgement is no measure: it is confirmed whenever the peer has something to send.
+        if newest.len & ELICITS != 0 && newest.sent >= self.measure_from {
             if bytes <= QUEUE_LIMIT {
                 self.rtt.sample(elapsed);
+            }
+            if self.probes == 0 {
+                self.silences = 0;
             }
             self.cost.sample(bytes, elapsed, newest.len & BUSY != 0);
         }
@@ -325,10 +339,12 @@ impl Sender {
         self.probe_due
     }
 
-    /// When the next probe becomes due.
+    /// When the next probe becomes due: frames are undecided that may have to be sent again, or so many pure
+    /// acknowledgements that the peer, which has nothing to send, must be made to say that they have left its ring.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        if self.eliciting == 0 || self.probe_due {
+        let idle = self.data == 0 && self.in_flight() <= self.window.unconfirmed;
+        if idle || self.probe_due {
             return None;
         }
         let since = self.last_elicit.max(self.last_progress);

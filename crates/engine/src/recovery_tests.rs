@@ -52,7 +52,7 @@ fn an_unset_bit_below_the_largest_is_a_loss() {
     assert_eq!(ack(&mut sender, 10 * US, 4, u64::MAX), [], "decided is decided");
     assert_eq!(ack(&mut sender, 10 * US, 3, 0), []);
     assert_eq!(ack(&mut sender, 10 * US, 5, 0), [(14, Acked)]);
-    assert_eq!((sender.in_flight(), sender.bytes, sender.eliciting), (0, 0, 0));
+    assert_eq!((sender.in_flight(), sender.bytes, sender.data), (0, 0, 0));
 }
 
 #[test]
@@ -87,12 +87,14 @@ fn an_acknowledgement_of_what_was_never_sent_is_ignored() {
 fn the_window_leaves_the_reserve_to_acknowledgements_and_probes() {
     let mut sender = sender(&config());
     let mut sent = [0; 3];
-    for (class, count) in [Class::Request, Class::Response, Class::Reserve]
-        .into_iter()
-        .zip(&mut sent)
-    {
+    let kinds = [
+        (Class::Request, 1),
+        (Class::Response, 1),
+        (Class::Reserve, NO_SLOT),
+    ];
+    for ((class, slot), count) in kinds.into_iter().zip(&mut sent) {
         while sender.can_send(class) {
-            send(&mut sender, 0, [NO_SLOT]);
+            send(&mut sender, 0, [slot]);
             *count += 1;
         }
     }
@@ -122,12 +124,17 @@ fn unconfirmed_acknowledgements_do_not_close_the_window_of_data() {
             ..config()
         });
         let mut acks = 0;
-        while !sender.probe_due() {
+        while sender.deadline().is_none() {
             sender.on_sent(0, NO_SLOT, 40, false).unwrap();
             sender.on_completed();
             acks += 1;
         }
-        assert!(acks <= u64::from(peer_ring) / 4, "{acks} before one is confirmed");
+        sender.on_timer(MS);
+        assert!(sender.probe_due());
+        assert!(
+            acks <= u64::from(peer_ring) / 4 + 1,
+            "{acks} before one is confirmed"
+        );
         assert!(sender.can_send(Class::Request), "peer ring {peer_ring}");
         let ping = send(&mut sender, 0, [NO_SLOT]);
         assert!(sender.deadline().is_some(), "the PING may be lost");
@@ -314,6 +321,53 @@ fn a_peer_that_paused_does_not_look_far_away_afterwards() {
         "{}",
         sender.probe_interval()
     );
+}
+
+#[test]
+fn a_peer_that_is_late_for_the_first_frame_does_not_slow_recovery_down() {
+    let mut sender = sender(&config());
+    let before = sender.probe_interval();
+    send(&mut sender, 0, [1]);
+    let mut now = 0;
+    for _ in 0..3 {
+        now = sender.deadline().unwrap();
+        sender.on_timer(now);
+        sender.on_sent(now, NO_SLOT, 56, true);
+    }
+    ack(&mut sender, now + 300 * US, 4, u64::MAX);
+    assert!(sender.probe_interval() <= before);
+}
+
+#[test]
+fn a_round_trip_that_has_grown_is_learnt_and_not_probed_for_ever() {
+    let mut sender = sender(&config());
+    let mut now = 0;
+    let mut probes = Vec::new();
+    for flight in 0..40 {
+        let trip = if flight < 10 { 10 * US } else { 500 * US };
+        let mut acks = std::collections::VecDeque::new();
+        acks.push_back((now + trip, send(&mut sender, now, [1])));
+        probes.push(0);
+        while let Some(&(at, number)) = acks.front() {
+            match sender.deadline().filter(|&deadline| deadline < at) {
+                Some(deadline) => {
+                    sender.on_timer(deadline);
+                    let number = sender.on_sent(deadline, NO_SLOT, 56, true).unwrap().0;
+                    acks.push_back((deadline + trip, number));
+                    probes[flight] += 1;
+                }
+                None => {
+                    acks.pop_front();
+                    now = at;
+                    ack(&mut sender, now, number, u64::MAX);
+                }
+            }
+        }
+        now += MS;
+    }
+    assert_eq!(probes[..10].iter().sum::<u32>(), 0, "{probes:?}");
+    assert!(probes[10] > 0, "{probes:?}");
+    assert_eq!(probes[30..].iter().sum::<u32>(), 0, "{probes:?}");
 }
 
 #[test]
