@@ -7,6 +7,8 @@
 pub mod control_parse;
 pub mod frame_parse;
 mod input;
+pub mod link_events;
+pub mod queue_hostile;
 pub mod rail_control;
 
 use std::path::Path;
@@ -63,5 +65,15 @@ mod tests {
     #[test]
     fn rail_control_survives_its_seeds() {
         try_all(crate::rail_control::run, &crate::rail_control::seeds());
+    }
+
+    #[test]
+    fn link_events_survives_its_seeds() {
+        try_all(crate::link_events::run, &crate::link_events::seeds());
+    }
+
+    #[test]
+    fn queue_hostile_survives_its_seeds() {
+        try_all(crate::queue_hostile::run, &crate::queue_hostile::seeds());
     }
 }

@@ -23,10 +23,12 @@ pub(crate) struct Args {
 }
 
 /// A target and the longest input it can make use of.
-const TARGETS: [(&str, u32); 3] = [
+const TARGETS: [(&str, u32); 5] = [
     ("frame_parse", 4100),
     ("control_parse", 100),
     ("rail_control", 1024),
+    ("link_events", 1024),
+    ("queue_hostile", 512),
 ];
 
 /// Instrumentation for libFuzzer: edge counters, and the operands of comparisons to steer by.
