@@ -40,7 +40,6 @@ pub(crate) const MAX_LINKS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) link: LinkId,
-    pub(crate) node: NodeId,
     pub(crate) cable: Arc<Cable>,
     /// When the engine wants to be called; written by the owner.
     deadline: AtomicU64,
@@ -49,10 +48,9 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn new(link: LinkId, node: NodeId, cable: Arc<Cable>) -> Self {
+    pub(crate) fn new(link: LinkId, cable: Arc<Cable>) -> Self {
         Self {
             link,
-            node,
             cable,
             deadline: AtomicU64::new(0),
             broken: AtomicBool::new(false),

@@ -129,6 +129,6 @@ fn loop_back(core: &Core, node: NodeId) -> Result<(), Error> {
     let rail = keeper::rail_config(tag, tag, keeper::RING, config.max_ack_delay);
     let link = core.device.add_link(config, LinkStorage::boxed(&config))?;
     core.device.attach_rail(link, now(), RAIL, &rail)?;
-    core.add_port(Port::new(link, node, Arc::new(cable)));
+    core.add_port(Port::new(link, Arc::new(cable)));
     Ok(())
 }

@@ -111,12 +111,6 @@ impl Mapping {
         Ok(self)
     }
 
-    /// Its length in bytes.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// Its first byte.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *mut u8 {
@@ -170,7 +164,7 @@ mod tests {
     #[test]
     fn what_one_mapping_stores_the_other_loads() {
         let (ours, fd) = Mapping::create("test", 100, Sharing::ReadOnly).unwrap();
-        assert_eq!(ours.len(), PAGE);
+        assert_eq!(ours.len, PAGE);
         let theirs = Mapping::open(fd.as_fd(), PAGE, Sharing::ReadOnly).unwrap();
         ours.words(8, 1)[0].store(7, Ordering::Relaxed);
         assert_eq!(theirs.words(8, 1)[0].load(Ordering::Relaxed), 7);

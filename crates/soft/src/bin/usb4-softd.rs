@@ -1,20 +1,31 @@
-//! Serves a detached soft device: `usb4-softd NAME [HOST]`. Started by its first client, ends with its last.
+//! Serves a detached soft device. Started by its first client, ends with its last.
 
 use std::process::ExitCode;
 
+const USAGE: &str = "usage: usb4-softd [--foreground] NAME [HOST]
+Serves the soft device that clients open as soft:NAME,detached[=HOST], in the background unless told otherwise.
+It ends when its last client has gone, or when none comes within ten seconds.";
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let foreground = arguments.first().is_some_and(|first| first == "--foreground");
+    if foreground {
+        arguments.remove(0);
+    }
     let (fabric, host) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [fabric] if !fabric.starts_with('-') => (fabric, "0"),
         [fabric, host] if !fabric.starts_with('-') => (fabric, host),
         _ => {
-            eprintln!(
-                "usage: usb4-softd NAME [HOST]\nServes the soft device that clients open as soft:NAME,detached[=HOST]."
-            );
+            eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };
-    match usb4_soft::serve_in_background(fabric, host) {
+    let served = if foreground {
+        usb4_soft::Server::bind(fabric, host).and_then(usb4_soft::Server::run)
+    } else {
+        usb4_soft::serve_in_background(fabric, host)
+    };
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("usb4-softd: {error}");

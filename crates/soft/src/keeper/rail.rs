@@ -187,7 +187,7 @@ impl Keeper {
                 rail.link = Some(link);
                 let (node, cable) = (rail.node, Arc::clone(&rail.cable));
                 let pid = self.connections.get(&id).map_or(0, |connection| connection.pid);
-                core.add_port(Port::new(link, node, cable));
+                core.add_port(Port::new(link, cable));
                 self.directory.set_up(node, pid);
                 // The new cable has to be polled or armed.
                 self.own();
