@@ -32,8 +32,13 @@ impl Link {
         };
         flow.state = RxState::Refused;
         flow.ready = false;
+        // The peer closes the flow in the epoch that follows the lack of a receive, if it has been told of that
+        // or is about to be.
+        if core::mem::take(&mut flow.rnr) {
+            flow.epoch = flow.epoch.wrapping_add(1);
+        }
         // A refusal that waits to be sent says what became of an operation.
-        let refused = flow.nak.is_some_and(|code| code != NakCode::Rnr);
+        let refused = flow.nak.is_some();
         flow.gone = refused;
         if room || flow.plans == 0 {
             self.cut_message(now, index, host);

@@ -260,6 +260,78 @@ fn an_endpoint_that_goes_away_fails_what_waits_for_it() {
 }
 
 #[test]
+fn an_endpoint_that_is_cut_off_refuses_its_flows_in_every_state() {
+    for case in 0..120 {
+        let (wait, loss) = ((case % 30) * 3_000, case / 30);
+        let mut pair = Pair::with(
+            LinkConfig {
+                max_tx_flows: 1,
+                max_plans: 16,
+                ..config()
+            },
+            1,
+        );
+        let mut rng = Rng::new(case);
+        pair.script = Box::new(move |_| {
+            if rng.below(10) < loss {
+                Fault::Drop
+            } else {
+                Fault::Deliver
+            }
+        });
+        let flow = pair.open(0);
+        let source = pair.sides[1].share(pattern(100_000, 3), true);
+        let into = pair.sides[0].host.region(vec![0; 100_000]);
+        pair.receive(1, 50, 100_000);
+        pair.send(0, flow, 1, &[1; 10]);
+        let work = pair.sides[0].read(2, into, 100_000, source, 0);
+        pair.post(0, flow, work);
+        let work = pair.sides[0].write(3, &[1; 8], MemRef(999), 0, None);
+        pair.post(0, flow, work);
+        if case % 2 == 0 {
+            pair.receive(1, 51, 100_000);
+        }
+        pair.send(0, flow, 4, &pattern(100_000, 1));
+        pair.send(0, flow, 5, &[1; 10]);
+        pair.sides[1].hold_plans = case % 4 == 1;
+        pair.run_for(wait);
+        pair.sides[1].host.0.borrow_mut().gone = true;
+        let now = pair.now;
+        let side = &mut pair.sides[1];
+        side.link.close_target(now, 7, &side.host);
+        side.hold_plans = false;
+        pair.run();
+        let order: Vec<_> = pair.done(0).iter().map(|done| done.0).collect();
+        assert_eq!(order, [1, 2, 3, 4, 5], "case {case}");
+        let now = pair.now;
+        let side = &mut pair.sides[0];
+        side.link.close_flow(now, flow, &side.host);
+        pair.run();
+        assert_eq!(pair.sides[1].host.0.borrow().flows, 0, "case {case}");
+        pair.drop_receives(1);
+        pair.assert_clean();
+        pair.assert_no_violations();
+        pair.open(0);
+    }
+}
+
+#[test]
+fn an_idle_flow_learns_that_its_endpoint_is_gone() {
+    let mut pair = Pair::new();
+    let flow = pair.open(0);
+    pair.receive(1, 50, 100);
+    pair.send(0, flow, 1, &[1; 10]);
+    pair.run();
+    let now = pair.now;
+    let side = &mut pair.sides[1];
+    side.link.close_target(now, 7, &side.host);
+    pair.run();
+    assert!(!pair.sides[0].link.is_open(flow));
+    pair.assert_clean();
+    pair.assert_no_violations();
+}
+
+#[test]
 fn a_rail_that_goes_away_in_the_middle_loses_nothing() {
     for wait in [3_000, 20_000, 60_000, 150_000] {
         let mut pair = Pair::with(config(), 2);
