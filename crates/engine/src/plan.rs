@@ -1,6 +1,6 @@
 //! Plans on their way to the home and back, first in, first out.
 
-use crate::{MemRef, Plan, ReceiveDone, Slab};
+use crate::{MemRef, Plan, ReceiveDone, RxToken, Slab};
 
 /// What follows once a plan is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,19 +133,23 @@ impl Plans {
         Some(entry.plan)
     }
 
-    /// The oldest running plan is done.
+    /// The oldest running plan is done: what follows, and the frame it copied from.
     #[inline]
-    pub(crate) fn finish(&mut self) -> Option<PlanEntry> {
+    pub(crate) fn finish(&mut self) -> Option<(Option<RxToken>, Then)> {
         if self.done == self.taken {
             return None;
         }
-        let entry = self.slab.get((self.done & self.mask) as usize).copied()?;
+        let entry = self.slab.get((self.done & self.mask) as usize)?;
         self.done = self.done.wrapping_add(1);
-        Some(entry)
+        let from = match entry.plan {
+            Plan::Copy { from, .. } => Some(from),
+            _ => None,
+        };
+        Some((from, entry.then))
     }
 
     /// Takes a plan back that nobody has run; only when none is running.
-    pub(crate) fn cancel(&mut self) -> Option<PlanEntry> {
+    pub(crate) fn cancel(&mut self) -> Option<(Option<RxToken>, Then)> {
         self.take()?;
         self.finish()
     }

@@ -15,7 +15,7 @@ use crate::{Slab, TxSlot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
-    /// Being gathered by the home, or gathered behind one that still is.
+    /// Being gathered by the home.
     Staging,
     /// Waits for a rail; never posted before.
     Ready,
@@ -35,8 +35,8 @@ pub(crate) struct Slot {
     lost: bool,
     /// The descriptor of the latest post has been consumed.
     completed: bool,
-    /// The home has gathered it.
-    gathered: bool,
+    /// The round of stagings it belongs to.
+    round: bool,
     /// Part of the set whose end a closed flow waits for.
     marked: bool,
     /// It carries responses only.
@@ -57,8 +57,6 @@ pub(crate) struct Slot {
     pub(crate) head_len: u16,
     /// The whole frame.
     pub(crate) len: u16,
-    /// Number of its staging.
-    gather: u64,
 }
 
 impl Linked<0> for Slot {
@@ -76,7 +74,7 @@ impl Default for Slot {
             acked: false,
             lost: false,
             completed: false,
-            gathered: false,
+            round: false,
             marked: false,
             response: false,
             probe: false,
@@ -87,7 +85,6 @@ impl Default for Slot {
             crc: 0,
             head_len: 0,
             len: 0,
-            gather: 0,
         }
     }
 }
@@ -98,7 +95,7 @@ pub(crate) struct Slots {
     slab: Slab<Slot>,
     free: List<0>,
     free_count: u32,
-    staging: List<0>,
+    /// Staged or ready, in the order of staging.
     requests: List<0>,
     responses: List<0>,
     probes: List<0>,
@@ -111,6 +108,11 @@ pub(crate) struct Slots {
     staged: u64,
     /// Every staging up to here has been gathered.
     gathered: u64,
+    /// Stagings belong to one of two rounds: `round` for those after `boundary`, the other for those up to it.
+    /// When the older round has been gathered, the newer one takes its place.
+    round: bool,
+    boundary: u64,
+    gathering: [u32; 2],
     marked: u32,
     /// Slots kept for pure acknowledgements and probes.
     control_reserve: u32,
@@ -134,7 +136,6 @@ impl Slots {
             slab,
             free,
             free_count: count,
-            staging: List::default(),
             requests: List::default(),
             responses: List::default(),
             probes: List::default(),
@@ -143,6 +144,9 @@ impl Slots {
             waiting_responses: 0,
             staged: 0,
             gathered: 0,
+            round: false,
+            boundary: 0,
+            gathering: [0; 2],
             marked: 0,
             control_reserve: reserve,
             response_reserve: reserve.wrapping_mul(2),
@@ -190,7 +194,7 @@ impl Slots {
     /// Whether the home is gathering.
     #[inline]
     pub(crate) fn is_gathering(&self) -> bool {
-        !self.staging.is_empty()
+        self.gathering != [0; 2]
     }
 
     /// Whether the gather of staging `number` is over.
@@ -216,22 +220,27 @@ impl Slots {
     pub(crate) fn stage(&mut self, fill: impl FnOnce(&mut Slot)) {
         let Some(index) = self.take() else { return };
         self.staged = self.staged.wrapping_add(1);
-        let number = self.staged;
         let Some(slot) = at_mut(&mut self.slab, index) else {
             return;
         };
         slot.state = State::Staging;
-        slot.gathered = false;
         slot.acked = false;
         slot.probe = false;
-        slot.gather = number;
+        slot.round = self.round;
         fill(slot);
-        if slot.response {
+        let ready = if slot.response {
             self.waiting_responses = self.waiting_responses.wrapping_add(1);
-        } else if !slot.probe {
+            &mut self.responses
+        } else if slot.probe {
+            &mut self.probes
+        } else {
             self.waiting_requests = self.waiting_requests.wrapping_add(1);
-        }
-        self.staging.push(&mut self.slab, index);
+            &mut self.requests
+        };
+        ready.push(&mut self.slab, index);
+        let [even, odd] = &mut self.gathering;
+        let gathering = if self.round { odd } else { even };
+        *gathering = gathering.wrapping_add(1);
     }
 
     /// Begins the staging of a probe, which is free again when its descriptor completes.
@@ -245,32 +254,38 @@ impl Slots {
         });
     }
 
-    /// The home has gathered a slot. Ready are it and those behind it, once everything before it is.
-    /// False if it was not being gathered.
+    /// The home has gathered a slot; it may be posted when those staged before it have been. False if it was not
+    /// being gathered.
     #[inline]
     pub(crate) fn gathered(&mut self, slot: TxSlot) -> bool {
-        match at_mut(&mut self.slab, u32::from(slot.0)) {
-            Some(slot) if slot.state == State::Staging && !slot.gathered => slot.gathered = true,
-            _ => return false,
-        }
-        while let Some(index) = self.staging.front() {
-            match at_mut(&mut self.slab, index) {
-                Some(slot) if slot.gathered => {
-                    slot.state = State::Ready;
-                    self.gathered = slot.gather;
-                    let (response, probe) = (slot.response, slot.probe);
-                    self.staging.pop(&mut self.slab);
-                    let ready = match (probe, response) {
-                        (true, _) => &mut self.probes,
-                        (_, true) => &mut self.responses,
-                        _ => &mut self.requests,
-                    };
-                    ready.push(&mut self.slab, index);
-                }
-                _ => break,
+        let round = match at_mut(&mut self.slab, u32::from(slot.0)) {
+            Some(slot) if slot.state == State::Staging => {
+                slot.state = State::Ready;
+                slot.round
             }
+            _ => return false,
+        };
+        let [even, odd] = &mut self.gathering;
+        let gathering = if round { &mut *odd } else { &mut *even };
+        *gathering = gathering.wrapping_sub(1);
+        let older = if self.round { *even } else { *odd };
+        if older == 0 {
+            self.gathered = self.boundary;
+            self.boundary = self.staged;
+            self.round = !self.round;
+        }
+        if self.gathering == [0; 2] {
+            self.gathered = self.staged;
         }
         true
+    }
+
+    /// The first of a queue, if it has been gathered.
+    #[inline]
+    fn ready(&self, queue: &List<0>) -> Option<u32> {
+        let index = queue.front()?;
+        let ready = at(&self.slab, index).is_some_and(|slot| slot.state == State::Ready);
+        ready.then_some(index)
     }
 
     /// The first lost frame.
@@ -282,19 +297,19 @@ impl Slots {
     /// The first ready frame that carries responses only.
     #[inline]
     pub(crate) fn front_response(&self) -> Option<u32> {
-        self.responses.front()
+        self.ready(&self.responses)
     }
 
     /// The first ready frame that carries requests.
     #[inline]
     pub(crate) fn front_request(&self) -> Option<u32> {
-        self.requests.front()
+        self.ready(&self.requests)
     }
 
     /// The first probe that is ready.
     #[inline]
     pub(crate) fn front_probe(&self) -> Option<u32> {
-        self.probes.front()
+        self.ready(&self.probes)
     }
 
     /// Takes the first probe off its queue, to be posted or freed.

@@ -6,7 +6,7 @@ use crate::plan::Then;
 use crate::rail::Outcome;
 use crate::rx_flow::{Message, RxState};
 use crate::tx_flow::TxState;
-use crate::{Host, Nanos, Plan, RailId, ReceiveDone, Status};
+use crate::{Host, Nanos, RailId, ReceiveDone, Status};
 
 impl Link {
     /// Removes a rail. The home has stopped it: none of its descriptors is pending any more, and those that were
@@ -63,12 +63,12 @@ impl Link {
         }
         self.cleared = true;
         self.slots.abandon();
-        while let Some(entry) = self.plans.cancel() {
-            if let Plan::Copy { from, .. } = entry.plan {
+        while let Some((from, then)) = self.plans.cancel() {
+            if let Some(from) = from {
                 self.tokens.drop_ref(from);
             }
-            self.end_plan(&entry.then);
-            self.cancel(&entry.then, host);
+            self.end_plan(&then);
+            self.cancel(&then, host);
         }
         for index in (0..NONE).take(self.rx_flows.len()) {
             self.fail_rx_flow(index, host);

@@ -43,6 +43,10 @@ pub struct Link {
     counters: Counters,
     rails: Slab<Rail>,
     rails_up: u8,
+    /// No rail from here on has ever been attached.
+    rails_span: u8,
+    /// A rail may want a probe.
+    probe_wanted: bool,
     /// The session is over; nothing is sent or taken any more.
     failed: bool,
     /// What depended on plans and gathers at the time of the failure has been completed, too.
@@ -113,6 +117,8 @@ impl Link {
         Self {
             rails,
             rails_up: 0,
+            rails_span: 0,
+            probe_wanted: false,
             failed: false,
             cleared: false,
             ops: Ops::new(ops),
@@ -179,7 +185,15 @@ impl Link {
         }
         state.attach(now, config, self.config.max_ack_delay);
         self.rails_up = self.rails_up.wrapping_add(1);
+        self.rails_span = self.rails_span.max(rail.0.wrapping_add(1));
         Ok(())
+    }
+
+    /// The rails that are attached.
+    #[inline]
+    fn attached(&self) -> impl Iterator<Item = &Rail> {
+        let rails = self.rails.get(..usize::from(self.rails_span)).unwrap_or_default();
+        rails.iter().filter(|rail| rail.attached())
     }
 
     /// Whether the link has a rail and has not failed.

@@ -21,12 +21,14 @@ impl Link {
 
     /// The oldest plan taken is done; `old_value` is an atomic's value before the operation, else 0.
     pub fn plan_done<H: Host + ?Sized>(&mut self, now: Nanos, old_value: u64, host: &H) {
-        let Some(entry) = self.plans.finish() else { return };
-        if let Plan::Copy { from, .. } = entry.plan {
+        let Some((from, then)) = self.plans.finish() else {
+            return;
+        };
+        if let Some(from) = from {
             self.tokens.drop_ref(from);
         }
-        self.end_plan(&entry.then);
-        self.finish(now, &entry.then, old_value, host);
+        self.end_plan(&then);
+        self.finish(now, &then, old_value, host);
         if self.failed {
             return self.finish_failing(host);
         }

@@ -6,7 +6,7 @@ use super::Link;
 use crate::frame::{Composer, HEADER, trailer};
 use crate::list::at;
 use crate::rail::{Class, NO_SLOT, Rail};
-use crate::{Host, MAX_RAILS, Nanos, Post, RailId, Staged, TxSlot};
+use crate::{Host, Nanos, Post, RailId, Staged, TxSlot};
 
 /// How much later than on the best rail a frame may arrive when the best rail is full. Bounds how far rails drift
 /// apart, and with it how much the receiver has to park.
@@ -73,7 +73,7 @@ impl Link {
     fn pick_rail(&self, now: Nanos, class: Class, len: u16) -> Option<u8> {
         let mut earliest = Nanos::MAX;
         let mut best: Option<(u8, Nanos)> = None;
-        for (id, rail) in (0..).zip(self.rails.iter()) {
+        for (id, rail) in (0..self.rails_span).zip(self.rails.iter()) {
             if !rail.attached() {
                 continue;
             }
@@ -168,10 +168,7 @@ impl Link {
         if self.slots.is_gathering() {
             return None;
         }
-        for id in (0u8..).take(MAX_RAILS) {
-            let Some(rail) = self.rails.get(usize::from(id)) else {
-                break;
-            };
+        for (id, rail) in (0..self.rails_span).zip(self.rails.iter()) {
             if rail.attached() && rail.ack_due(now) && rail.can_send(Class::Reserve) {
                 let index = self.slots.post_control(id)?;
                 self.counters.tx_acks = self.counters.tx_acks.wrapping_add(1);
@@ -215,7 +212,7 @@ impl Link {
 
     /// Stages a probe for a rail that waits for news, unless a frame with chunks is about to serve as one.
     pub(super) fn stage_probe<H: Host + ?Sized>(&mut self, host: &H, out: &mut Staged) -> bool {
-        let due = (0u8..).zip(self.rails.iter()).find(|&(id, rail)| {
+        let due = (0..self.rails_span).zip(self.rails.iter()).find(|&(id, rail)| {
             rail.attached()
                 && rail.probe_due()
                 && self.probing & rail_bit(id) == 0
@@ -260,6 +257,7 @@ impl Link {
     pub fn on_timer(&mut self, now: Nanos) {
         for rail in self.rails.iter_mut().filter(|rail| rail.attached()) {
             rail.on_timer(now);
+            self.probe_wanted |= rail.probe_due();
         }
         if self.report_at.is_some_and(|at| at <= now) {
             self.report_at = None;
@@ -269,12 +267,10 @@ impl Link {
 
     /// When [`Link::on_timer`] must be called next.
     pub fn deadline(&self) -> Option<Nanos> {
-        let rails = self
-            .rails
-            .iter()
-            .filter(|rail| rail.attached())
-            .filter_map(Rail::deadline);
-        rails.chain(self.report_at).min()
+        self.attached()
+            .filter_map(Rail::deadline)
+            .chain(self.report_at)
+            .min()
     }
 }
 

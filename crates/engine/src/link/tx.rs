@@ -20,12 +20,14 @@ impl Link {
         if self.failed {
             return false;
         }
-        self.wake_readers();
+        if !self.read_wait.is_empty() {
+            self.wake_readers();
+        }
         // On a link's only rail, a frame with chunks is as good as a probe.
-        if self.rails_up > 1 && self.stage_probe(host, out) {
+        if self.probe_wanted && self.rails_up > 1 && self.stage_probe(host, out) {
             return true;
         }
-        self.stage_chunks(now, host, out) || self.stage_probe(host, out)
+        self.stage_chunks(now, host, out) || (self.probe_wanted && self.stage_probe(host, out))
     }
 
     #[inline]
@@ -105,20 +107,14 @@ impl Link {
         waiting < u32::from(self.config.max_ready)
             && self.slots.has_for_requests()
             && self.slots.front_resend().is_none()
-            && self
-                .rails
-                .iter()
-                .any(|rail| rail.attached() && rail.can_send(Class::Request))
+            && self.attached().any(|rail| rail.can_send(Class::Request))
     }
 
     #[inline]
     fn can_stage_responses(&self) -> bool {
         self.slots.waiting_responses() < u32::from(self.config.max_ready)
             && self.slots.has_for_responses()
-            && self
-                .rails
-                .iter()
-                .any(|rail| rail.attached() && rail.can_send(Class::Response))
+            && self.attached().any(|rail| rail.can_send(Class::Response))
     }
 
     /// Whether the peer must be told of progress now: an acknowledgement that is due carries it, too.
@@ -127,7 +123,7 @@ impl Link {
         !self.report.is_empty()
             && (self.report_due
                 || self.report_at.is_some_and(|at| at <= now)
-                || self.rails.iter().any(|rail| rail.attached() && rail.ack_due(now)))
+                || self.attached().any(|rail| rail.ack_due(now)))
     }
 
     /// Flows whose next operation is a read come back while the peer has read slots.

@@ -347,3 +347,28 @@ fn numbers_wrap_around_unnoticed() {
     pair.assert_clean();
     pair.assert_no_violations();
 }
+
+#[test]
+fn execution_is_confirmed_after_sixteen_chunks_or_the_delay() {
+    let mut pair = Pair::new();
+    let flow = pair.open(0);
+    pair.receive(1, 0, 64);
+    pair.send(0, flow, 0, &[0; 64]);
+    let there_and_back = 2 * (pair.cables[0][0].latency + 2 * pair.cables[0][0].ns_per_frame);
+    pair.run_for(there_and_back + config().max_ack_delay);
+    assert_eq!(pair.done(0).len(), 1, "a lone message is confirmed within the delay");
+
+    // With a delay of a millisecond, only the number of chunks brings the confirmation.
+    let patient = LinkConfig {
+        max_ack_delay: 1_000_000,
+        ..config()
+    };
+    let mut pair = Pair::with(patient, 1);
+    let flow = pair.open(0);
+    for n in 0..32 {
+        pair.receive(1, n, 64);
+        pair.send(0, flow, n, &[0; 64]);
+    }
+    pair.run_for(there_and_back);
+    assert_eq!(pair.done(0).len(), 32);
+}
