@@ -356,7 +356,11 @@ fn execution_is_confirmed_after_sixteen_chunks_or_the_delay() {
     pair.send(0, flow, 0, &[0; 64]);
     let there_and_back = 2 * (pair.cables[0][0].latency + 2 * pair.cables[0][0].ns_per_frame);
     pair.run_for(there_and_back + config().max_ack_delay);
-    assert_eq!(pair.done(0).len(), 1, "a lone message is confirmed within the delay");
+    assert_eq!(
+        pair.done(0).len(),
+        1,
+        "a lone message is confirmed within the delay"
+    );
 
     // With a delay of a millisecond, only the number of chunks brings the confirmation.
     let patient = LinkConfig {
