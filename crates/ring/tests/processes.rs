@@ -155,7 +155,7 @@ fn a_stopped_peer_is_not_dead() {
     for _ in 0..100 {
         next_ok(&mut [&mut host], 0);
     }
-    peer.signal(libc::SIGSTOP);
+    peer.stop();
     round(&mut host);
     let until = Instant::now() + Duration::from_secs(1);
     let mut early = 0;
@@ -177,7 +177,7 @@ fn a_call_to_a_stopped_process_times_out_with_a_clear_error() {
     let fabric = fabric("deaf");
     let mut host = Host::open(&format!("soft:{fabric}"));
     let peer = Process::start("idle", &fabric);
-    peer.signal(libc::SIGSTOP);
+    peer.stop();
     assert!(matches!(host.ep.try_address_handle(&peer.address), Ok(None)));
     match host.ep.address_handle(&peer.address) {
         Err(Error::ConnectTimeout(node)) => assert_eq!(node, peer.address.node),

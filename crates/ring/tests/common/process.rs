@@ -1,4 +1,5 @@
 //! Other processes: this test program again, in a role.
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -48,6 +49,21 @@ impl Process {
     pub(crate) fn tell(&mut self, address: &EpAddr) {
         // A child that has been killed does not listen.
         let _ = writeln!(self.stdin, "{}", text(address));
+    }
+
+    /// Stops it, and waits until it is.
+    pub(crate) fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        // SAFETY: our own child; a stop is reported without reaping it.
+        let stopped = unsafe {
+            libc::waitpid(
+                self.child.id().try_into().unwrap(),
+                &raw mut status,
+                libc::WUNTRACED,
+            )
+        };
+        assert!(stopped > 0 && libc::WIFSTOPPED(status));
     }
 
     pub(crate) fn signal(&self, signal: i32) {
