@@ -1,6 +1,7 @@
 //! Processes killed at random in mixed traffic: nothing is left behind and nobody hangs.
 //!
 //! `KILLS=1000 cargo test --release -p usb4-ring --test kills` is the long run.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
 #[path = "common/process.rs"]

@@ -1,4 +1,5 @@
 //! Devices in several processes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
 #[path = "common/process.rs"]

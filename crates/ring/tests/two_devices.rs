@@ -1,4 +1,5 @@
 //! Two devices of one process, over a cable.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod common;
 

@@ -109,11 +109,10 @@ impl Directory {
                 }
             }
             let Some(deadline) = deadline else { return Ok(None) };
-            if self.changed.wait_until(&mut inner, deadline).timed_out() {
-                if matches!(inner.peers.get(&node), Some(State::Calling)) {
-                    inner.peers.remove(&node);
-                    return Err(Error::ConnectTimeout(node));
-                }
+            let late = self.changed.wait_until(&mut inner, deadline).timed_out();
+            if late && matches!(inner.peers.get(&node), Some(State::Calling)) {
+                inner.peers.remove(&node);
+                return Err(Error::ConnectTimeout(node));
             }
         }
     }

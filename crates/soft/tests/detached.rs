@@ -1,5 +1,6 @@
 //! Detached devices, seen through the ring API.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,6 @@
 //! Clients of a detached device that die or lie, and devices that die.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -85,6 +86,7 @@ fn child() {
     }
 }
 
+#[allow(clippy::zombie_processes, reason = "the caller waits for it")]
 fn start(spec: &str) -> (Child, usb4_ring::EpAddr) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
@@ -192,9 +194,9 @@ fn a_hostile_client_kills_only_its_own_endpoint() {
             // Half of the time something that looks right: small numbers, our keys, our addresses.
             let value = match random() % 8 {
                 0 => random() % 64,
-                1 => u64::from(region.local_key) | 64 << 32,
+                1 => u64::from(region.local_key) | (64 << 32),
                 2 => region.start as u64 + random() % 8192,
-                3 => u64::from(handle.unwrap()) << 32 | random() % 6 | (random() % 4) << 8,
+                3 => (u64::from(handle.unwrap()) << 32) | (random() % 6) | ((random() % 4) << 8),
                 _ => random(),
             };
             words[at].store(value, Ordering::Relaxed);

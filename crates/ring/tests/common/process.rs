@@ -67,11 +67,10 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: i32) {
+        let pid = self.child.id().try_into().unwrap();
         // SAFETY: a signal to our own child, which has not been waited for.
-        assert_eq!(
-            unsafe { libc::kill(self.child.id().try_into().unwrap(), signal) },
-            0
-        );
+        let sent = unsafe { libc::kill(pid, signal) };
+        assert_eq!(sent, 0);
     }
 }
 

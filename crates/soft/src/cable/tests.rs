@@ -42,9 +42,11 @@ fn a_frame_crosses_and_its_slot_comes_back() {
 
 #[test]
 fn ranges_outside_a_slot_are_none() {
+    const END: u16 = 256;
+    assert_eq!(usize::from(END), SLOTS);
     let (a, b, _, _) = pair();
-    assert!(a.slot(SLOTS as u16).is_none() && a.slot(u16::MAX).is_none());
-    assert!(b.arrived(SLOTS as u16, 0, 1).is_none());
+    assert!(a.slot(END).is_none() && a.slot(u16::MAX).is_none());
+    assert!(b.arrived(END, 0, 1).is_none());
     assert!(b.arrived(0, SLOT, 1).is_none() && b.arrived(0, 1, SLOT).is_none());
     assert!(b.arrived(0, usize::MAX, 2).is_none());
 }

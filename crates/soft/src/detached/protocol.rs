@@ -222,7 +222,7 @@ pub(super) fn error_of(reply: &Message, what: &'static str, node: NodeId) -> Err
         FOREIGN => Failure::Foreign(reply.u32(0)),
         PEER_VERSION => Failure::Version,
         TOO_MANY_PEERS => Failure::Full,
-        OS => Failure::Os(what, io::Error::from_raw_os_error(reply.u32(0).cast_signed())),
+        OS => Failure::Os(what, io::Error::from_raw_os_error(reply.u32(0) as i32)),
         VERSION_MISMATCH => return Error::ServerVersion,
         INVALID | MALFORMED => return Error::Invalid("the device does not understand the request"),
         code => {

@@ -193,8 +193,8 @@ impl Keeper {
         let first = retries.chain(connections).chain(self.drive_deadline()).min()?;
         let nanos = first.saturating_sub(now());
         Some(Timespec {
-            tv_sec: (nanos / 1_000_000_000).cast_signed(),
-            tv_nsec: (nanos % 1_000_000_000).cast_signed(),
+            tv_sec: (nanos / 1_000_000_000) as i64,
+            tv_nsec: (nanos % 1_000_000_000) as i64,
         })
     }
 }

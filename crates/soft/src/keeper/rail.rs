@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use usb4_device::LinkId;
 use usb4_engine::{Action, LinkConfig, LinkStorage, LocalInfo, Nanos, PeerInfo, RailConfig, RailFsm};
-use usb4_wire::{Control, FRAME_VERSION, NodeId};
+use usb4_wire::{Control, FRAME_VERSION, NodeId, RING_RESERVE};
 
 use super::Keeper;
 use super::calls::Stage;
@@ -48,9 +48,12 @@ pub(crate) fn link_config(local: NodeId, peer: NodeId) -> LinkConfig {
 )]
 const SLOTS_U16: u16 = SLOTS as u16;
 
+#[expect(clippy::cast_possible_truncation, reason = "32")]
+const RESERVE: u16 = RING_RESERVE as u16;
+
 /// The receive ring a soft device announces: its neighbour has [`SLOTS`] slots to fill it with, so that it can
 /// never overflow.
-pub(crate) const RING: u16 = SLOTS_U16 + usb4_wire::RING_RESERVE as u16;
+pub(crate) const RING: u16 = SLOTS_U16 + RESERVE;
 
 /// How a rail over a soft cable is attached.
 pub(crate) fn rail_config(tx_tag: u64, rx_tag: u64, peer_ring: u16, peer_max_ack_delay: Nanos) -> RailConfig {
@@ -214,8 +217,8 @@ impl Keeper {
             self.own();
             if drain {
                 // Bounded: the peer can fill its slots no more than a few times once it is gone.
-                // SAFETY: the keeper owns.
                 for _ in 0..64 {
+                    // SAFETY: the keeper owns.
                     if !unsafe { self.core.turn(true) } {
                         break;
                     }
