@@ -8,7 +8,7 @@ use crate::list::{NONE, at, at_mut};
 use crate::op::Op;
 use crate::park::Arrived;
 use crate::plan::Then;
-use crate::tx_flow::TxState;
+use crate::tx_flow::{TxFlow, TxState};
 use crate::{Host, Nanos, Operation, Plan, Status, WorkDone};
 
 impl Link {
@@ -170,7 +170,7 @@ impl Link {
         host: &H,
     ) {
         let Some(op) = self.open_read(index, req_id) else {
-            return;
+            return if last { self.return_flushed(index) };
         };
         let end = offset.wrapping_add(u32::from(len));
         let is_read = matches!(op.work.op, Operation::Read { .. });
@@ -201,7 +201,7 @@ impl Link {
 
     fn on_result<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, req_id: u32, value: u64, host: &H) {
         let Some(op) = self.open_read(index, req_id) else {
-            return;
+            return self.return_flushed(index);
         };
         if matches!(op.work.op, Operation::Read { .. }) {
             return self.violation();
@@ -240,6 +240,25 @@ impl Link {
         }
     }
 
+    /// The peer has answered a read of a refused flow, which has completed since.
+    fn return_flushed(&mut self, index: u32) {
+        let refused = |flow: &TxFlow| flow.state == TxState::Refused && flow.reads != 0;
+        if at(&self.tx_flows, index).is_some_and(refused) {
+            self.return_read(index);
+        }
+    }
+
+    /// The peer has refused everything from `csn` on: it will not answer reads that begin there or later.
+    fn return_unanswered(&mut self, index: u32, csn: u32) {
+        let mut next = at(&self.tx_flows, index).and_then(|flow| flow.ops.front());
+        while let Some(op) = next.and_then(|op| self.ops.get(op)) {
+            next = Some(op.link);
+            if op.holds_read() && !csn_before(op.first_csn, csn) {
+                self.return_read(index);
+            }
+        }
+    }
+
     /// Response bytes of an operation are in local memory, or there were none.
     pub(super) fn landed<H: Host + ?Sized>(&mut self, _now: Nanos, index: u32, host: &H) {
         let Some(op) = self.ops.get_mut(index) else { return };
@@ -271,6 +290,7 @@ impl Link {
             _ if code == NakCode::Rnr && !opening => self.pause(index, csn),
             TxState::Open if code == NakCode::Gone || opening => {
                 flow.state = TxState::Refused;
+                self.return_unanswered(index, csn);
                 self.flush(index, Status::Refused(code), host);
             }
             TxState::Open => self.refuse(index, csn, code, host),

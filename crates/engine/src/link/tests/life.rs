@@ -240,6 +240,33 @@ fn a_missing_endpoint_fails_all_work() {
 }
 
 #[test]
+fn reads_of_a_missing_endpoint_leave_room_for_those_of_others() {
+    let limits = LinkConfig {
+        peer_max_reads: 2,
+        ..config()
+    };
+    let mut pair = Pair::with(limits, 1);
+    let shared = pair.sides[1].share(vec![7; 64], true);
+    let into = pair.sides[0].host.region(vec![0; 64]);
+    pair.sides[1].host.0.borrow_mut().gone = true;
+    let refused = pair.open(0);
+    for cookie in 0..2 {
+        let read = pair.sides[0].read(cookie, into, 64, shared, 0);
+        pair.post(0, refused, read);
+    }
+    pair.run();
+    pair.sides[1].host.0.borrow_mut().gone = false;
+    let good = pair.open(0);
+    let read = pair.sides[0].read(2, into, 64, shared, 0);
+    pair.post(0, good, read);
+    pair.run();
+    let gone = Status::Refused(NakCode::Gone);
+    assert_eq!(pair.done(0), [(0, gone), (1, gone), (2, Status::Ok)]);
+    assert_eq!(pair.sides[0].link.usage().reads, 0);
+    pair.assert_no_violations();
+}
+
+#[test]
 fn an_endpoint_that_goes_away_fails_what_waits_for_it() {
     let mut pair = Pair::new();
     let flow = pair.open(0);
