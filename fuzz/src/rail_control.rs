@@ -113,7 +113,8 @@ impl World {
             12 => self.restart(side),
             13 => {
                 let nonce = self.pick(input);
-                self.sides[side].fsm.set_join(self.now, nonce);
+                let rng = &mut self.rng;
+                self.sides[side].fsm.set_join(self.now, nonce, &mut || rng.next());
             }
             14 => {
                 let tag = self.pick(input);

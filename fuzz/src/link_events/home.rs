@@ -508,11 +508,6 @@ impl Home {
             if !self.link.is_up() || self.host.all_done() {
                 return;
             }
-            for flow in (0..3).map(FlowId) {
-                if !self.link.is_open(flow) {
-                    self.link.close_flow(self.now, flow, &self.host);
-                }
-            }
             for ep in 0..ENDPOINTS {
                 self.host.post_receive(ep, 1 << 18);
                 self.link.receive_posted(self.now, ep as u32);
