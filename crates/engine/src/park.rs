@@ -7,23 +7,23 @@ use crate::{RxToken, Slab};
 
 /// A parked chunk.
 #[derive(Debug)]
-pub(crate) struct Parked {
+pub struct Parked {
     link: u32,
     seq: Seq,
-    arrived: Arrived,
+    place: Place,
+    chunk: Chunk,
 }
 
 impl Default for Parked {
     fn default() -> Self {
-        let arrived = Arrived {
-            payload_at: 0,
-            token: RxToken(0),
-            chunk: Chunk::Ping,
-        };
         Self {
             link: OUT,
             seq: Seq::default(),
-            arrived,
+            place: Place {
+                token: RxToken(0),
+                at: 0,
+            },
+            chunk: Chunk::Ping,
         }
     }
 }
@@ -35,13 +35,13 @@ impl Linked<0> for Parked {
     }
 }
 
-/// A chunk with its place in a received frame.
+/// Where the payload of a chunk is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrived {
-    /// Byte offset of its payload.
-    pub(crate) payload_at: u16,
+pub(crate) struct Place {
+    /// The received frame.
     pub(crate) token: RxToken,
-    pub(crate) chunk: Chunk,
+    /// Byte offset in it.
+    pub(crate) at: u16,
 }
 
 /// What has become of a chunk that was to be parked.
@@ -118,7 +118,7 @@ impl Park {
     ///
     /// On one rail, chunks that wait for a lost one arrive in order, so the place is the tail. Over several rails
     /// the walk is short; a hostile peer can make it `max_parked` long.
-    pub(crate) fn insert(&mut self, queue: &mut Queue, seq: Seq, arrived: &Arrived) -> Parking {
+    pub(crate) fn insert(&mut self, queue: &mut Queue, seq: Seq, chunk: Chunk, place: Place) -> Parking {
         let mut before = NONE;
         let mut after = NONE;
         match at(&self.slab, queue.tail) {
@@ -147,7 +147,8 @@ impl Park {
         if let Some(parked) = at_mut(&mut self.slab, index) {
             parked.link = after;
             parked.seq = seq;
-            parked.arrived = *arrived;
+            parked.place = place;
+            parked.chunk = chunk;
         }
         match at_mut(&mut self.slab, before) {
             Some(parked) => parked.link = index,
@@ -160,16 +161,16 @@ impl Park {
     }
 
     /// Takes the first chunk; the reference on its frame goes to the caller.
-    pub(crate) fn pop(&mut self, queue: &mut Queue) -> Option<Arrived> {
+    pub(crate) fn pop(&mut self, queue: &mut Queue) -> Option<(Chunk, Place)> {
         let index = queue.head;
         let parked = at_mut(&mut self.slab, index)?;
         queue.head = core::mem::replace(&mut parked.link, OUT);
         if queue.head == NONE {
             queue.tail = NONE;
         }
-        let arrived = parked.arrived;
+        let (chunk, place) = (parked.chunk, parked.place);
         self.room = self.room.wrapping_add(1);
         self.free.push_front(&mut self.slab, index);
-        Some(arrived)
+        Some((chunk, place))
     }
 }

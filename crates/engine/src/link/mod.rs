@@ -36,6 +36,12 @@ use crate::token::Tokens;
 use crate::tx_flow::{self, TxFlow};
 use crate::{AttachError, Counters, LinkConfig, LinkStorage, Nanos, RailConfig, RailId, RailStatus, Slab};
 
+/// Shortest limit on frames that leaves room for a piece of a message behind the longest chunk headers.
+const FRAME_MIN: u16 = 1024;
+
+/// What one descriptor carries.
+const FRAME_LIMIT: u16 = 4096;
+
 /// The session with one peer.
 #[derive(Debug)]
 pub struct Link {
@@ -89,7 +95,8 @@ pub struct Link {
 
 impl Link {
     /// A link without rails. It is up once the first rail is attached. Whatever the storage held is forgotten.
-    pub fn new(config: LinkConfig, storage: LinkStorage) -> Self {
+    pub fn new(mut config: LinkConfig, storage: LinkStorage) -> Self {
+        config.frame_size = config.frame_size.clamp(FRAME_MIN, FRAME_LIMIT);
         let LinkStorage {
             ops,
             mut tx_flows,
@@ -194,6 +201,18 @@ impl Link {
     fn attached(&self) -> impl Iterator<Item = &Rail> {
         let rails = self.rails.get(..usize::from(self.rails_span)).unwrap_or_default();
         rails.iter().filter(|rail| rail.attached())
+    }
+
+    /// Whether some attached rail passes a test.
+    #[inline]
+    fn any_rail(&self, test: impl Fn(&Rail) -> bool) -> bool {
+        if self.rails_span == 1 {
+            return self
+                .rails
+                .first()
+                .is_some_and(|rail| rail.attached() && test(rail));
+        }
+        self.attached().any(test)
     }
 
     /// Whether the link has a rail and has not failed.

@@ -33,13 +33,27 @@ impl Link {
         if self.failed {
             return None;
         }
-        while let Some((index, rail, queue)) = self.next_frame(now) {
+        while let Some((index, queue)) = self.next_frame() {
+            // A lost frame has been counted against the window once; it may use all of it.
+            let class = if queue == Queue::Requests {
+                Class::Request
+            } else {
+                Class::Response
+            };
+            let Some(slot) = self.slots.get(index) else { break };
+            let (flow, epoch, len) = (slot.flow, slot.epoch, slot.len);
+            // Nothing in it but requests that a replay has superseded.
+            let stale = at(&self.tx_flows, flow).is_some_and(|flow| flow.epoch != epoch);
+            // Requests have less room than the others: if this one cannot go, nothing can.
+            let Some(rail) = self.pick_rail(now, class, len) else {
+                break;
+            };
             match queue {
                 Queue::Resend => self.slots.pop_resend(),
                 Queue::Responses => self.slots.pop_response(),
                 Queue::Requests => self.slots.pop_request(),
             }
-            if self.is_stale(index) {
+            if stale {
                 self.slots.free(index);
                 self.counters.tx_stale = self.counters.tx_stale.wrapping_add(1);
                 continue;
@@ -52,33 +66,37 @@ impl Link {
         self.post_control(now, host, header)
     }
 
-    /// The frame to be posted next, with its rail.
+    /// The frame to be posted next.
     #[inline]
-    fn next_frame(&self, now: Nanos) -> Option<(u32, u8, Queue)> {
-        // A lost frame has been counted against the window once; it may use all of it.
-        let queues = [
-            (self.slots.front_resend(), Class::Response, Queue::Resend),
-            (self.slots.front_response(), Class::Response, Queue::Responses),
-            (self.slots.front_request(), Class::Request, Queue::Requests),
-        ];
-        queues.into_iter().find_map(|(front, class, queue)| {
-            let index = front?;
-            let len = self.slots.get(index)?.len;
-            Some((index, self.pick_rail(now, class, len)?, queue))
-        })
+    fn next_frame(&self) -> Option<(u32, Queue)> {
+        if let Some(index) = self.slots.front_resend() {
+            return Some((index, Queue::Resend));
+        }
+        if let Some(index) = self.slots.front_response() {
+            return Some((index, Queue::Responses));
+        }
+        self.slots.front_request().map(|index| (index, Queue::Requests))
     }
 
     /// The rail on which a frame arrives first. If that one is full, another that is not much later.
     #[inline]
     fn pick_rail(&self, now: Nanos, class: Class, len: u16) -> Option<u8> {
+        if self.rails_span == 1 {
+            return self
+                .rails
+                .first()
+                .filter(|rail| rail.attached() && rail.can_send(class))
+                .map(|_| 0);
+        }
+        self.pick_from_several(now, class, len)
+    }
+
+    fn pick_from_several(&self, now: Nanos, class: Class, len: u16) -> Option<u8> {
         let mut earliest = Nanos::MAX;
         let mut best: Option<(u8, Nanos)> = None;
         for (id, rail) in (0..self.rails_span).zip(self.rails.iter()) {
             if !rail.attached() {
                 continue;
-            }
-            if self.rails_up == 1 {
-                return rail.can_send(class).then_some(id);
             }
             let finish = rail.expected_finish(now, len);
             earliest = earliest.min(finish);
@@ -90,14 +108,7 @@ impl Link {
             .map(|(id, _)| id)
     }
 
-    /// Whether a frame has nothing but requests that a replay has superseded.
     #[inline]
-    fn is_stale(&self, index: u32) -> bool {
-        self.slots
-            .get(index)
-            .is_some_and(|slot| at(&self.tx_flows, slot.flow).is_some_and(|flow| flow.epoch != slot.epoch))
-    }
-
     fn post_frame<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
@@ -141,6 +152,25 @@ impl Link {
         host: &H,
         header: &mut [u8; 40],
     ) -> Option<Post> {
+        if let Some(post) = self.post_probe(now, host, header) {
+            return Some(post);
+        }
+        // A frame that is being gathered will carry the acknowledgement.
+        if self.slots.is_gathering() {
+            return None;
+        }
+        for (id, rail) in (0..self.rails_span).zip(self.rails.iter()) {
+            if rail.attached() && rail.ack_due(now) && rail.can_send(Class::Reserve) {
+                let index = self.slots.post_control(id)?;
+                self.counters.tx_acks = self.counters.tx_acks.wrapping_add(1);
+                return self.post_unkept(now, index, id, (0, HEADER, false), host, header);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn post_probe<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, header: &mut [u8; 40]) -> Option<Post> {
         while let Some(index) = self.slots.front_probe() {
             let id = self.slots.get(index)?.rail;
             let wanted = self.rails.get(usize::from(id)).is_some_and(Rail::probe_due);
@@ -163,17 +193,6 @@ impl Link {
             self.slots.post(index, id);
             self.counters.tx_pings = self.counters.tx_pings.wrapping_add(1);
             return self.post_unkept(now, index, id, (crc, len, true), host, header);
-        }
-        // A frame that is being gathered will carry the acknowledgement.
-        if self.slots.is_gathering() {
-            return None;
-        }
-        for (id, rail) in (0..self.rails_span).zip(self.rails.iter()) {
-            if rail.attached() && rail.ack_due(now) && rail.can_send(Class::Reserve) {
-                let index = self.slots.post_control(id)?;
-                self.counters.tx_acks = self.counters.tx_acks.wrapping_add(1);
-                return self.post_unkept(now, index, id, (0, HEADER, false), host, header);
-            }
         }
         None
     }

@@ -4,7 +4,7 @@ use usb4_wire::{EpAddr, NakCode, Request, SendFirst, Seq};
 
 use super::Link;
 use crate::list::at_mut;
-use crate::park::Arrived;
+use crate::park::Place;
 use crate::plan::Then;
 use crate::rx_flow::{Message, RxState};
 use crate::stream::Answer;
@@ -12,11 +12,11 @@ use crate::{Host, MemAt, MemRef, Nanos, Plan, Receive, ReceiveDone, RemoteAccess
 
 /// The chunk being executed.
 #[derive(Clone, Copy)]
-struct Now<'a> {
+struct Now {
     now: Nanos,
     /// The flow.
     flow: u32,
-    arrived: &'a Arrived,
+    place: Place,
     /// Payload bytes.
     len: u16,
     /// It ends its message.
@@ -35,13 +35,13 @@ impl Link {
         now: Nanos,
         seq: Seq,
         request: &Request,
-        arrived: &Arrived,
+        place: Place,
         host: &H,
     ) {
         let mut at = Now {
             now,
             flow: seq.flow,
-            arrived,
+            place,
             len: 0,
             last: true,
         };
@@ -118,13 +118,7 @@ impl Link {
         }
     }
 
-    fn execute_send<H: Host + ?Sized>(
-        &mut self,
-        at: Now<'_>,
-        offset: u32,
-        first: Option<SendFirst>,
-        host: &H,
-    ) {
+    fn execute_send<H: Host + ?Sized>(&mut self, at: Now, offset: u32, first: Option<SendFirst>, host: &H) {
         let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
             return;
         };
@@ -197,7 +191,7 @@ impl Link {
 
     fn execute_write<H: Host + ?Sized>(
         &mut self,
-        at: Now<'_>,
+        at: Now,
         total: u32,
         (key, addr): (u64, u64),
         first: bool,
@@ -280,7 +274,7 @@ impl Link {
 
     fn execute_read<H: Host + ?Sized>(
         &mut self,
-        at: Now<'_>,
+        at: Now,
         req_id: u32,
         len: u32,
         (key, addr): (u64, u64),
@@ -314,7 +308,7 @@ impl Link {
 
     fn execute_atomic<H: Host + ?Sized>(
         &mut self,
-        at: Now<'_>,
+        at: Now,
         req_id: u32,
         (key, addr): (u64, u64),
         plan: impl FnOnce(MemAt) -> Plan,
@@ -354,7 +348,7 @@ impl Link {
 
     fn execute_open<H: Host + ?Sized>(
         &mut self,
-        at: Now<'_>,
+        at: Now,
         seq: Seq,
         src: &EpAddr,
         (dst_ep, dst_incarnation): (u32, u32),
@@ -383,7 +377,7 @@ impl Link {
         self.skip(at, host);
     }
 
-    fn execute_close<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
+    fn execute_close<H: Host + ?Sized>(&mut self, at: Now, host: &H) {
         self.cut_message(at.now, at.flow, host);
         let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
             return;
@@ -396,7 +390,7 @@ impl Link {
     }
 
     /// The chunk is executed and has no effect: the rest of a refused message, or a flow without a target.
-    fn skip<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
+    fn skip<H: Host + ?Sized>(&mut self, at: Now, host: &H) {
         if at.last {
             if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
                 flow.message = Message::None;
@@ -406,7 +400,7 @@ impl Link {
     }
 
     /// The operation is refused; the rest of its message has no effect, later ones have.
-    fn reject<H: Host + ?Sized>(&mut self, at: Now<'_>, code: NakCode, host: &H) {
+    fn reject<H: Host + ?Sized>(&mut self, at: Now, code: NakCode, host: &H) {
         self.queue_nak(at.flow, final_code(code));
         if code == NakCode::Gone {
             self.cut_message(at.now, at.flow, host);
@@ -422,7 +416,7 @@ impl Link {
 
     /// The chunk contradicts the message it belongs to, or interrupts one.
     #[cold]
-    fn broken<H: Host + ?Sized>(&mut self, at: Now<'_>, host: &H) {
+    fn broken<H: Host + ?Sized>(&mut self, at: Now, host: &H) {
         self.violation();
         self.cut_message(at.now, at.flow, host);
         self.reject(at, NakCode::Unsupported, host);
@@ -459,7 +453,7 @@ impl Link {
     /// A receive ends with its message's first chunk, which is not placed.
     fn end_receive<H: Host + ?Sized>(
         &mut self,
-        at: Now<'_>,
+        at: Now,
         written: Option<MemRef>,
         receive: &Receive,
         done: ReceiveDone,
@@ -503,17 +497,23 @@ impl Link {
 
     /// Places the payload, if there is some, and goes on with `then` afterwards.
     #[inline]
-    fn place<H: Host + ?Sized>(&mut self, at: Now<'_>, to: MemAt, then: Then, host: &H) {
+    fn place<H: Host + ?Sized>(&mut self, at: Now, to: MemAt, then: Then, host: &H) {
         if at.len == 0 {
             return self.take_turn(at, then, host);
         }
-        self.advance(at.flow);
-        let from = at.arrived.token;
+        let Place {
+            token: from,
+            at: payload,
+        } = at.place;
         self.tokens.hold(from);
-        self.queue_plan(
+        if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
+            flow.next_csn = flow.next_csn.wrapping_add(1);
+            flow.plans = flow.plans.wrapping_add(1);
+        }
+        self.plans.push(
             Plan::Copy {
                 from,
-                at: at.arrived.payload_at,
+                at: payload,
                 len: at.len,
                 to,
             },
@@ -523,7 +523,7 @@ impl Link {
 
     /// The chunk has had its turn; `then` follows what the flow has under way.
     #[inline]
-    fn take_turn<H: Host + ?Sized>(&mut self, at: Now<'_>, then: Then, host: &H) {
+    fn take_turn<H: Host + ?Sized>(&mut self, at: Now, then: Then, host: &H) {
         self.advance(at.flow);
         self.follow(at.now, at.flow, then, host);
     }

@@ -6,7 +6,7 @@ use super::Link;
 use super::rx::{Turn, turn};
 use crate::list::{NONE, at, at_mut};
 use crate::op::Op;
-use crate::park::Arrived;
+use crate::park::Place;
 use crate::plan::Then;
 use crate::tx_flow::{TxFlow, TxState};
 use crate::{Host, Nanos, Operation, Plan, Status, WorkDone};
@@ -19,7 +19,7 @@ impl Link {
         now: Nanos,
         seq: Seq,
         response: &Response,
-        arrived: &Arrived,
+        place: Place,
         host: &H,
     ) -> bool {
         let Some(flow) = at_mut(&mut self.tx_flows, seq.flow) else {
@@ -33,18 +33,25 @@ impl Link {
         }
         match turn(seq.csn, flow.response_csn) {
             Turn::Now if self.plans.room() != 0 || !needs_plan(response) => {
-                self.take_response(now, seq, response, arrived, host);
-                self.drain_responses(now, seq.flow, host);
+                let more = !flow.parked.is_empty();
+                self.take_response(now, seq, response, place, host);
+                if more {
+                    self.drain_responses(now, seq.flow, host);
+                }
                 true
             }
             Turn::Now => {
-                let parking = self.park.insert(&mut flow.parked, seq, arrived);
+                let parking = self
+                    .park
+                    .insert(&mut flow.parked, seq, Chunk::Response(seq, *response), place);
                 self.stalled_responses.push(&mut self.tx_flows, seq.flow);
-                self.parked(parking, arrived)
+                self.parked(parking, place)
             }
             Turn::Early => {
-                let parking = self.park.insert(&mut flow.parked, seq, arrived);
-                self.parked(parking, arrived)
+                let parking = self
+                    .park
+                    .insert(&mut flow.parked, seq, Chunk::Response(seq, *response), place);
+                self.parked(parking, place)
             }
             Turn::Past => {
                 self.duplicate();
@@ -58,7 +65,6 @@ impl Link {
     }
 
     /// Takes what is parked and has its turn now.
-    #[inline]
     pub(super) fn drain_responses<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, host: &H) {
         while let Some(flow) = at_mut(&mut self.tx_flows, index) {
             let Some(seq) = self.park.first(&flow.parked) else {
@@ -72,19 +78,19 @@ impl Link {
                     return self.stalled_responses.push(&mut self.tx_flows, index);
                 }
                 Turn::Now => {
-                    let Some(arrived) = self.park.pop(&mut flow.parked) else {
+                    let Some((chunk, place)) = self.park.pop(&mut flow.parked) else {
                         return;
                     };
-                    if let Chunk::Response(seq, ref response) = arrived.chunk {
-                        self.take_response(now, seq, response, &arrived, host);
+                    if let Chunk::Response(seq, ref response) = chunk {
+                        self.take_response(now, seq, response, place, host);
                     }
-                    self.tokens.drop_ref(arrived.token);
+                    self.tokens.drop_ref(place.token);
                 }
                 Turn::Past => {
-                    let Some(arrived) = self.park.pop(&mut flow.parked) else {
+                    let Some((_, place)) = self.park.pop(&mut flow.parked) else {
                         return;
                     };
-                    self.tokens.drop_ref(arrived.token);
+                    self.tokens.drop_ref(place.token);
                 }
                 Turn::Early | Turn::Never => return,
             }
@@ -96,8 +102,8 @@ impl Link {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };
-        while let Some(arrived) = self.park.pop(&mut flow.parked) {
-            self.tokens.drop_ref(arrived.token);
+        while let Some((_, place)) = self.park.pop(&mut flow.parked) {
+            self.tokens.drop_ref(place.token);
         }
     }
 
@@ -107,7 +113,7 @@ impl Link {
         now: Nanos,
         seq: Seq,
         response: &Response,
-        arrived: &Arrived,
+        place: Place,
         host: &H,
     ) {
         let Some(flow) = at_mut(&mut self.tx_flows, seq.flow) else {
@@ -122,7 +128,7 @@ impl Link {
                 len,
                 last,
             } => {
-                self.on_read_data(now, seq.flow, req_id, (offset, len, last), arrived, host);
+                self.on_read_data(now, seq.flow, req_id, (offset, len, last), place, host);
             }
             Response::Atomic { req_id, value } => self.on_result(now, seq.flow, req_id, value, host),
             Response::Nak { csn, code } => self.on_nak(seq.flow, csn, code, host),
@@ -166,11 +172,13 @@ impl Link {
         index: u32,
         req_id: u32,
         (offset, len, last): (u32, u16, bool),
-        arrived: &Arrived,
+        place: Place,
         host: &H,
     ) {
         let Some(op) = self.open_read(index, req_id) else {
-            return if last { self.return_flushed(index) };
+            return if last {
+                self.return_flushed(index)
+            };
         };
         let end = offset.wrapping_add(u32::from(len));
         let is_read = matches!(op.work.op, Operation::Read { .. });
@@ -185,11 +193,11 @@ impl Link {
         }
         match to {
             Some(to) if len != 0 => {
-                let from = arrived.token;
+                let from = place.token;
                 self.tokens.hold(from);
                 let plan = Plan::Copy {
                     from,
-                    at: arrived.payload_at,
+                    at: place.at,
                     len,
                     to,
                 };
@@ -423,17 +431,16 @@ impl Link {
             flow.ops.pop(&mut ops.slab);
             ops.free(op_index);
         }
-        self.after_last_op(index);
+        if flow.state == TxState::Closing {
+            self.after_last_op(index);
+        }
     }
 
-    /// All operations of a flow have completed.
+    /// All operations of a closing flow have completed.
     fn after_last_op(&mut self, index: u32) {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };
-        if flow.state != TxState::Closing {
-            return;
-        }
         if flow.opened {
             self.active.push(&mut self.tx_flows, index);
         } else {
@@ -463,6 +470,12 @@ impl Link {
     /// Goes on with flows whose completions waited for a gather.
     #[inline]
     pub(super) fn resume_blocked<H: Host + ?Sized>(&mut self, host: &H) {
+        if !self.blocked.is_empty() || !self.streams.ending.is_empty() {
+            self.resume_gathered(host);
+        }
+    }
+
+    fn resume_gathered<H: Host + ?Sized>(&mut self, host: &H) {
         let last = self.blocked.back();
         while let Some(index) = self.blocked.pop(&mut self.tx_flows) {
             self.complete(index, host);

@@ -4,7 +4,7 @@ use usb4_wire::{Chunk, FrameView, Request, Seq};
 
 use super::Link;
 use crate::list::at_mut;
-use crate::park::{Arrived, Parking};
+use crate::park::{Parking, Place};
 use crate::rx_flow::RxState;
 use crate::{Fate, Host, Nanos, RailId, RxToken};
 
@@ -118,12 +118,8 @@ impl Link {
                 return None;
             }
             for item in view.chunks() {
-                let arrived = Arrived {
-                    payload_at: item.at,
-                    token,
-                    chunk: item.chunk,
-                };
-                held &= self.on_chunk(now, &arrived, header.ack_now, host);
+                let place = Place { token, at: item.at };
+                held &= self.on_chunk(now, &item.chunk, place, header.ack_now, host);
             }
         }
         if held {
@@ -142,10 +138,17 @@ impl Link {
 
     /// Executes or parks a chunk, or drops it for good. False if it would have to be parked and cannot.
     #[inline]
-    fn on_chunk<H: Host + ?Sized>(&mut self, now: Nanos, arrived: &Arrived, urgent: bool, host: &H) -> bool {
-        match arrived.chunk {
-            Chunk::Request(seq, ref request) => self.on_request(now, seq, request, arrived, urgent, host),
-            Chunk::Response(seq, ref response) => self.on_response(now, seq, response, arrived, host),
+    fn on_chunk<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        chunk: &Chunk,
+        place: Place,
+        urgent: bool,
+        host: &H,
+    ) -> bool {
+        match *chunk {
+            Chunk::Request(seq, ref request) => self.on_request(now, seq, request, place, urgent, host),
+            Chunk::Response(seq, ref response) => self.on_response(now, seq, response, place, host),
             Chunk::Join { nonce } => {
                 self.join_received = Some(nonce);
                 true
@@ -161,7 +164,7 @@ impl Link {
         now: Nanos,
         seq: Seq,
         request: &Request,
-        arrived: &Arrived,
+        place: Place,
         urgent: bool,
         host: &H,
     ) -> bool {
@@ -197,18 +200,26 @@ impl Link {
         };
         match turn {
             Turn::Now if self.plans.room() >= PLANS_PER_REQUEST && flow.nak.is_none() => {
-                self.execute(now, seq, request, arrived, host);
-                self.drain_requests(now, seq.flow, host);
+                // A refusal may empty the park, but nothing fills it.
+                let more = !flow.parked.is_empty();
+                self.execute(now, seq, request, place, host);
+                if more {
+                    self.drain_requests(now, seq.flow, host);
+                }
                 true
             }
             Turn::Now => {
-                let parking = self.park.insert(&mut flow.parked, seq, arrived);
+                let parking = self
+                    .park
+                    .insert(&mut flow.parked, seq, Chunk::Request(seq, *request), place);
                 self.stalled_requests.push(&mut self.rx_flows, seq.flow);
-                self.parked(parking, arrived)
+                self.parked(parking, place)
             }
             Turn::Early => {
-                let parking = self.park.insert(&mut flow.parked, seq, arrived);
-                self.parked(parking, arrived)
+                let parking = self
+                    .park
+                    .insert(&mut flow.parked, seq, Chunk::Request(seq, *request), place);
+                self.parked(parking, place)
             }
             Turn::Past => {
                 self.duplicate();
@@ -222,10 +233,10 @@ impl Link {
     }
 
     /// Accounts for an attempt to park a chunk. False if there was no room.
-    pub(super) fn parked(&mut self, parking: Parking, arrived: &Arrived) -> bool {
+    pub(super) fn parked(&mut self, parking: Parking, place: Place) -> bool {
         match parking {
             Parking::Parked => {
-                self.tokens.hold(arrived.token);
+                self.tokens.hold(place.token);
                 self.counters.rx_parked = self.counters.rx_parked.wrapping_add(1);
                 true
             }
@@ -238,7 +249,6 @@ impl Link {
     }
 
     /// Executes what is parked and has its turn now.
-    #[inline]
     pub(super) fn drain_requests<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, host: &H) {
         loop {
             let Some(flow) = at_mut(&mut self.rx_flows, index) else {
@@ -262,19 +272,19 @@ impl Link {
                 _ => {}
             }
             let now_due = !stale && seq.csn == flow.next_csn;
-            let Some(arrived) = self.park.pop(&mut flow.parked) else {
+            let Some((chunk, place)) = self.park.pop(&mut flow.parked) else {
                 return;
             };
             if now_due {
-                if let Chunk::Request(seq, ref request) = arrived.chunk {
-                    self.execute(now, seq, request, &arrived, host);
+                if let Chunk::Request(seq, ref request) = chunk {
+                    self.execute(now, seq, request, place, host);
                 }
             } else if stale {
                 self.stale();
             } else {
                 self.duplicate();
             }
-            self.tokens.drop_ref(arrived.token);
+            self.tokens.drop_ref(place.token);
         }
     }
 
@@ -283,14 +293,21 @@ impl Link {
         let Some(flow) = at_mut(&mut self.rx_flows, index) else {
             return;
         };
-        while let Some(arrived) = self.park.pop(&mut flow.parked) {
-            self.tokens.drop_ref(arrived.token);
+        while let Some((_, place)) = self.park.pop(&mut flow.parked) {
+            self.tokens.drop_ref(place.token);
         }
     }
 
     /// Goes on with flows that lacked room for a plan or a NAK.
     #[inline]
     pub(super) fn resume_stalled<H: Host + ?Sized>(&mut self, now: Nanos, host: &H) {
+        if !self.stalled_requests.is_empty() || !self.stalled_responses.is_empty() {
+            self.resume_each(now, host);
+        }
+    }
+
+    #[cold]
+    fn resume_each<H: Host + ?Sized>(&mut self, now: Nanos, host: &H) {
         // One that stalls again is put back at the end: a single round each.
         let last = self.stalled_requests.back();
         while self.plans.room() >= PLANS_PER_REQUEST {

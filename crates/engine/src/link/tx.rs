@@ -4,10 +4,12 @@ use usb4_wire::{Chunk, NakCode, Request, Response, SendFirst, Seq};
 
 use super::Link;
 use crate::frame::{Composer, Step};
-use crate::list::{NONE, at_mut};
+use crate::list::{NONE, at, at_mut};
+use crate::op::Op;
 use crate::rail::Class;
 use crate::rx_flow::RxState;
 use crate::stream::Answer;
+use crate::tx_flow::TxFlow;
 use crate::{Host, MemAt, Nanos, Operation, Source, Staged, Status, TxSlot};
 
 /// EXEC_ACKs that ride along in a frame with requests.
@@ -107,14 +109,14 @@ impl Link {
         waiting < u32::from(self.config.max_ready)
             && self.slots.has_for_requests()
             && self.slots.front_resend().is_none()
-            && self.attached().any(|rail| rail.can_send(Class::Request))
+            && self.any_rail(|rail| rail.can_send(Class::Request))
     }
 
     #[inline]
     fn can_stage_responses(&self) -> bool {
         self.slots.waiting_responses() < u32::from(self.config.max_ready)
             && self.slots.has_for_responses()
-            && self.attached().any(|rail| rail.can_send(Class::Response))
+            && self.any_rail(|rail| rail.can_send(Class::Response))
     }
 
     /// Whether the peer must be told of progress now: an acknowledgement that is due carries it, too.
@@ -123,7 +125,7 @@ impl Link {
         !self.report.is_empty()
             && (self.report_due
                 || self.report_at.is_some_and(|at| at <= now)
-                || self.attached().any(|rail| rail.ack_due(now)))
+                || self.any_rail(|rail| rail.ack_due(now)))
     }
 
     /// Flows whose next operation is a read come back while the peer has read slots.
@@ -142,19 +144,19 @@ impl Link {
     /// Adds request chunks, one per flow in turn.
     #[inline]
     fn add_requests(&mut self, frame: &mut Composer<'_>) -> Step {
-        while let Some(index) = self.active.pop(&mut self.tx_flows) {
-            match self.add_request(index, frame) {
-                Step::Added => {
-                    let more = at_mut(&mut self.tx_flows, index).is_some_and(|flow| flow.wants_to_send());
-                    if more {
-                        self.active.push(&mut self.tx_flows, index);
-                    }
-                }
-                Step::Full => {
-                    self.active.push_front(&mut self.tx_flows, index);
-                    return Step::Full;
-                }
-                Step::Nothing => {}
+        while let Some(index) = self.active.front() {
+            let step = self.add_request(index, frame);
+            if step == Step::Full {
+                return step;
+            }
+            let more = at(&self.tx_flows, index).is_some_and(TxFlow::wants_to_send);
+            let alone = self.active.back() == Some(index);
+            if more && alone && step == Step::Added {
+                continue;
+            }
+            self.active.pop(&mut self.tx_flows);
+            if more && step == Step::Added {
+                self.active.push(&mut self.tx_flows, index);
             }
         }
         Step::Nothing
@@ -200,14 +202,15 @@ impl Link {
         };
         let first = !op.started;
         let rest = op.total.wrapping_sub(op.sent);
-        let request = match op.work.op {
+        let op_index = flow.cursor;
+        let (len, last, step) = match op.work.op {
             Operation::Send { .. } | Operation::Write { .. } if !first && op.status != Status::Ok => {
                 // The peer waits for the end of a message it has refused: a byte ends it.
-                let Some(_) = frame.share(40, 1) else {
+                if frame.share(40, 1).is_none() {
                     return Step::Full;
-                };
+                }
                 frame.piece(0, Source::Bytes([0; 24]), 1);
-                match op.work.op {
+                let request = match op.work.op {
                     Operation::Send { .. } => Request::Send {
                         offset: op.sent,
                         len: 1,
@@ -223,7 +226,12 @@ impl Link {
                         last: true,
                         imm: None,
                     },
-                }
+                };
+                (
+                    1,
+                    true,
+                    frame.request(&Chunk::Request(seq, request), index, seq.epoch),
+                )
             }
             Operation::Send {
                 imm,
@@ -250,12 +258,18 @@ impl Link {
                     op.gather = frame.gather;
                 }
                 let first = first.then_some(SendFirst { total: op.total, imm });
-                Request::Send {
+                let last = u32::from(len) == rest;
+                let request = Request::Send {
                     offset: op.sent,
                     len,
                     first,
-                    last: u32::from(len) == rest,
-                }
+                    last,
+                };
+                (
+                    len,
+                    last,
+                    frame.request(&Chunk::Request(seq, request), index, seq.epoch),
+                )
             }
             Operation::Write {
                 remote_addr,
@@ -277,7 +291,7 @@ impl Link {
                     frame.piece(0, Source::Mem(at), len);
                     op.gather = frame.gather;
                 }
-                Request::Write {
+                let request = Request::Write {
                     total: op.total,
                     len,
                     remote_addr: remote_addr.wrapping_add(u64::from(op.sent)),
@@ -285,56 +299,31 @@ impl Link {
                     first,
                     last,
                     imm: if last { imm } else { None },
-                }
+                };
+                (
+                    len,
+                    last,
+                    frame.request(&Chunk::Request(seq, request), index, seq.epoch),
+                )
             }
-            Operation::Read {
-                remote_addr,
-                remote_key,
-            } => {
-                let req_id = flow.cursor;
-                Request::Read {
-                    req_id,
-                    len: op.total,
-                    remote_addr,
-                    remote_key,
-                }
-            }
-            Operation::FetchAdd {
-                remote_addr,
-                remote_key,
-                add,
-            } => Request::FetchAdd {
-                req_id: flow.cursor,
-                remote_addr,
-                remote_key,
-                add,
-            },
-            Operation::CompareSwap {
-                remote_addr,
-                remote_key,
-                compare,
-                swap,
-            } => Request::CompareSwap {
-                req_id: flow.cursor,
-                remote_addr,
-                remote_key,
-                compare,
-                swap,
-            },
-        };
-        let (len, last) = match request {
-            Request::Send { len, last, .. } | Request::Write { len, last, .. } => (len, last),
-            _ => {
+            Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => {
                 if self.reads >= self.config.peer_max_reads {
                     self.read_wait.push(&mut self.tx_flows, index);
                     return Step::Nothing;
                 }
+                let Some(request) = read_request(op, op_index) else {
+                    return Step::Nothing;
+                };
                 if frame.room_for(48).is_none() {
                     return Step::Full;
                 }
                 self.reads = self.reads.wrapping_add(1);
                 flow.reads = flow.reads.wrapping_add(1);
-                (0, true)
+                (
+                    0,
+                    true,
+                    frame.request(&Chunk::Request(seq, request), index, seq.epoch),
+                )
             }
         };
         if first {
@@ -350,7 +339,7 @@ impl Link {
             flow.cursor = op.link;
             frame.ends_bulk |= !first;
         }
-        frame.request(&Chunk::Request(seq, request), index, seq.epoch)
+        step
     }
 
     /// Adds refusals, READYs and answers, one per flow in turn.
@@ -494,4 +483,42 @@ impl Link {
         }
         step
     }
+}
+
+/// What a read or an atomic asks of the peer.
+fn read_request(op: &Op, req_id: u32) -> Option<Request> {
+    Some(match op.work.op {
+        Operation::Read {
+            remote_addr,
+            remote_key,
+        } => Request::Read {
+            req_id,
+            len: op.total,
+            remote_addr,
+            remote_key,
+        },
+        Operation::FetchAdd {
+            remote_addr,
+            remote_key,
+            add,
+        } => Request::FetchAdd {
+            req_id,
+            remote_addr,
+            remote_key,
+            add,
+        },
+        Operation::CompareSwap {
+            remote_addr,
+            remote_key,
+            compare,
+            swap,
+        } => Request::CompareSwap {
+            req_id,
+            remote_addr,
+            remote_key,
+            compare,
+            swap,
+        },
+        Operation::Send { .. } | Operation::Write { .. } => return None,
+    })
 }
