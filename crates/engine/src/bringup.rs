@@ -98,6 +98,11 @@ pub struct PeerInfo {
     /// The nonce the peer says it has received on another rail, 0 if none. It proves that this rail belongs to
     /// the same link if, and only if, this side has sent that nonce there.
     pub join: u64,
+    /// The nonce this side has shown in return ([`RailFsm::set_join`]), 0 if none. Both are fixed for the session,
+    /// so that both sides attach the rail to the same link: to one of its own unless both nonces are shown; else
+    /// to the link over which they were exchanged. Whoever finds that link dead, or the peer's nonce wrong, does
+    /// not attach the rail but withdraws: `set_join(0)` begins another session.
+    pub shown: u64,
 }
 
 /// Why a rail went down.
@@ -158,14 +163,17 @@ pub enum RailState {
 struct Identity {
     tag: u64,
     nonce: u64,
+    /// The join nonce shown in all of its messages.
+    join: u64,
 }
 
 impl Identity {
-    fn draw(rng: &mut impl FnMut() -> u64) -> Self {
+    fn draw(join: u64, rng: &mut impl FnMut() -> u64) -> Self {
         Self {
             // 0 means "none" on the wire.
             tag: rng().max(1),
             nonce: rng().max(1),
+            join,
         }
     }
 }
@@ -204,6 +212,8 @@ pub struct RailFsm {
     phase: Phase,
     /// Identity of the next session; has been in no session yet.
     next: Identity,
+    /// Nonce of the last identity that was withdrawn; the peer may have begun a session with it.
+    withdrawn: u64,
     session: Option<Session>,
     offer: Retry,
     announce: Retry,
@@ -225,7 +235,8 @@ impl RailFsm {
             local,
             join: 0,
             phase: Phase::Running,
-            next: Identity::draw(rng),
+            next: Identity::draw(0, rng),
+            withdrawn: 0,
             session: None,
             offer: Retry::default(),
             announce: Retry::default(),
@@ -300,14 +311,16 @@ impl RailFsm {
         self.settle(now);
     }
 
-    /// The join nonce received on an established rail: from now on messages carry it, and the session is offered
-    /// anew, so that the peer sees it in a session whose echo is fresh. A session that is up stays so until the
-    /// peer has accepted.
-    pub fn set_join(&mut self, now: Nanos, nonce: u64) {
+    /// The join nonce received on an established rail (0: none any more): a session that shows it is offered. One
+    /// that is up stays so until the peer has accepted.
+    pub fn set_join(&mut self, now: Nanos, nonce: u64, rng: &mut impl FnMut() -> u64) {
         if self.phase != Phase::Running || self.join == nonce {
             return;
         }
         self.join = nonce;
+        // What an identity shows never changes, so that both sides agree on what a session has shown.
+        self.withdrawn = self.next.nonce;
+        self.next = Identity::draw(nonce, rng);
         if self.session.is_some() {
             self.offer.start(now);
         } else {
@@ -325,7 +338,11 @@ impl RailFsm {
             .is_some_and(|at| now < at.saturating_add(RESET_INTERVAL));
         if self.phase == Phase::Running && !current && !recent {
             self.reset_at = Some(now);
-            self.push(ControlKind::Reset, Identity { tag, nonce: 0 }, 0, None);
+            let unknown = Identity {
+                tag,
+                ..Identity::default()
+            };
+            self.push(ControlKind::Reset, unknown, 0, None);
         }
     }
 
@@ -479,6 +496,7 @@ impl RailFsm {
             kind,
             tag: mine.tag,
             nonce: mine.nonce,
+            join: mine.join,
             echo,
             reason: reason.map_or(0, Reason::code),
         });
@@ -495,7 +513,7 @@ impl RailFsm {
                 tag: message.tag,
                 nonce: message.nonce,
                 echo: message.echo,
-                join: self.join,
+                join: message.join,
                 tx_hop: local.tx_hop,
                 ring_size: local.ring_size,
                 max_ack_delay_us: local.max_ack_delay_us,

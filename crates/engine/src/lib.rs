@@ -72,3 +72,16 @@ pub use types::{
     Status, Target, TxSlot, Work, WorkDone,
 };
 pub use usb4_wire::{EpAddr, NakCode, NodeId};
+
+/// Elements of the slabs a link lives in; opaque. For homes that lend the memory, as the kernel does.
+pub mod elements {
+    pub use crate::op::Op;
+    pub use crate::park::Parked;
+    pub use crate::plan::PlanEntry;
+    pub use crate::rail::Rail;
+    pub use crate::rx_flow::RxFlow;
+    pub use crate::slot::Slot;
+    pub use crate::stream::Stream;
+    pub use crate::token::Token;
+    pub use crate::tx_flow::TxFlow;
+}

@@ -12,7 +12,7 @@ use crate::{MemAt, MemRef, Operation, Slab, Status, Work};
 /// immediate data, which is where the target takes the receive. So `last_offset` is all that has to be
 /// remembered to resume in the middle.
 #[derive(Debug)]
-pub(crate) struct Op {
+pub struct Op {
     pub(crate) link: u32,
     pub(crate) flow: u32,
     pub(crate) work: Work,

@@ -46,7 +46,7 @@ impl Then {
 
 /// A plan and what follows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PlanEntry {
+pub struct PlanEntry {
     pub(crate) plan: Plan,
     pub(crate) then: Then,
 }

@@ -48,7 +48,7 @@ pub struct RailStatus {
 
 /// One rail of a link. Created detached, with the memory for its packets in flight.
 #[derive(Debug, Default)]
-pub(crate) struct Rail {
+pub struct Rail {
     attached: bool,
     tx_tag: u64,
     rx_tag: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Rail {
 
 impl Rail {
     /// A detached rail. The window is bounded by the largest power of two in the length of `ring`.
-    pub(crate) fn new(ring: Slab<InFlight>) -> Self {
+    pub fn new(ring: Slab<InFlight>) -> Self {
         Self {
             tx: Sender::new(ring),
             ..Self::default()

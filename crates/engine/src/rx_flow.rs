@@ -43,7 +43,7 @@ pub(crate) enum Message {
 
 /// An incoming flow.
 #[derive(Debug)]
-pub(crate) struct RxFlow {
+pub struct RxFlow {
     respond: u32,
     report: u32,
     stalled: u32,

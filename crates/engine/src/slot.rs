@@ -27,7 +27,7 @@ enum State {
 
 /// A TX slot.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     link: u32,
     state: State,
     /// The peer holds the frame (pure acknowledgements and probes: nobody asks).

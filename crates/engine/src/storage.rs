@@ -11,18 +11,30 @@ use crate::stream::Stream;
 use crate::token::Token;
 use crate::tx_flow::TxFlow;
 
-/// All state of a link, handed over at creation and handed back by [`crate::Link::into_storage`].
+/// All state of a link, handed over at creation and handed back by [`crate::Link::into_storage`]. Every slab
+/// begins as default elements; the element types are opaque. Shorter slabs than the configuration asks for lower
+/// its limits.
 #[derive(Debug, Default)]
 pub struct LinkStorage {
-    pub(crate) ops: Slab<Op>,
-    pub(crate) tx_flows: Slab<TxFlow>,
-    pub(crate) rx_flows: Slab<RxFlow>,
-    pub(crate) slots: Slab<Slot>,
-    pub(crate) tokens: Slab<Token>,
-    pub(crate) parked: Slab<Parked>,
-    pub(crate) plans: Slab<PlanEntry>,
-    pub(crate) streams: Slab<Stream>,
-    pub(crate) rails: Slab<Rail>,
+    /// [`crate::LinkConfig::max_ops`] elements.
+    pub ops: Slab<Op>,
+    /// [`crate::LinkConfig::max_tx_flows`] elements.
+    pub tx_flows: Slab<TxFlow>,
+    /// [`crate::LinkConfig::max_rx_flows`] elements.
+    pub rx_flows: Slab<RxFlow>,
+    /// [`crate::LinkConfig::tx_slots`] elements.
+    pub slots: Slab<Slot>,
+    /// [`crate::LinkConfig::rx_tokens`] elements.
+    pub tokens: Slab<Token>,
+    /// [`crate::LinkConfig::max_parked`] elements.
+    pub parked: Slab<Parked>,
+    /// [`crate::LinkConfig::max_plans`] elements, rounded up to a power of two.
+    pub plans: Slab<PlanEntry>,
+    /// [`crate::LinkConfig::max_reads`] elements.
+    pub streams: Slab<Stream>,
+    /// [`crate::LinkConfig::max_rails`] elements, each made by [`Rail::new`] with a ring of
+    /// [`crate::LinkConfig::rail_window`].
+    pub rails: Slab<Rail>,
 }
 
 #[cfg(any(feature = "alloc", test))]

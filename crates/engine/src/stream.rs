@@ -14,7 +14,7 @@ pub(crate) enum Answer {
 
 /// An answer in progress.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     link: u32,
     pub(crate) req_id: u32,
     pub(crate) answer: Answer,

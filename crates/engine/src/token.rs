@@ -5,7 +5,7 @@ use crate::{RxToken, Slab};
 
 /// State of one RX token.
 #[derive(Debug)]
-pub(crate) struct Token {
+pub struct Token {
     link: u32,
     refs: u32,
 }

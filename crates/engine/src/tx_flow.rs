@@ -22,7 +22,7 @@ pub(crate) enum TxState {
 
 /// An outgoing flow.
 #[derive(Debug)]
-pub(crate) struct TxFlow {
+pub struct TxFlow {
     active: u32,
     blocked: u32,
     waiting: u32,

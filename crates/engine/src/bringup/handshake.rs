@@ -86,11 +86,8 @@ impl RailFsm {
         let Some(session) = &mut self.session else {
             return;
         };
-        if !session.up {
-            // The peer may have learnt its join nonce since it agreed.
-            session.info.join = body.join;
-        }
         session.peer_up = true;
+        self.withdrawn = 0;
         let (mine, peer) = (session.mine, session.peer_nonce);
         self.push(ControlKind::PathsUpAck, mine, peer, None);
         // The peer may be waiting for nothing but ours.
@@ -128,13 +125,14 @@ impl RailFsm {
     /// it has left our session for another that we had no time to follow. A BYE of anyone else, such as an earlier
     /// life of the peer, is acknowledged at once to let it go.
     fn on_bye(&mut self, now: Nanos, body: &ControlBody, rng: &mut impl FnMut() -> u64) {
-        let next = self.next.nonce == body.echo;
+        let next = body.echo == self.next.nonce || (body.echo == self.withdrawn && self.withdrawn != 0);
         let current = self
             .session
             .is_some_and(|session| session.mine.nonce == body.echo);
         if next {
             // Once only: it must not end the next session when it is repeated.
-            self.next = Identity::draw(rng);
+            self.next = Identity::draw(self.join, rng);
+            self.withdrawn = 0;
         }
         match self.phase {
             Phase::Running if next || current => {
@@ -193,7 +191,7 @@ impl RailFsm {
             acked: false,
             up: false,
         });
-        self.next = Identity::draw(rng);
+        self.next = Identity::draw(self.join, rng);
         self.refused = None;
         self.offer.stop();
         self.announce.stop();
@@ -224,6 +222,7 @@ impl RailFsm {
             max_flows: body.max_flows,
             max_reads: body.max_reads,
             join: body.join,
+            shown: mine.join,
         })
     }
 

@@ -11,6 +11,7 @@ pub(super) struct Message {
     pub(super) kind: ControlKind,
     pub(super) tag: u64,
     pub(super) nonce: u64,
+    pub(super) join: u64,
     pub(super) echo: u64,
     pub(super) reason: u32,
 }

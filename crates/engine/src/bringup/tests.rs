@@ -255,13 +255,17 @@ impl Pair {
 
     fn both_up(&self) -> bool {
         match (&self.sides[0].up, &self.sides[1].up) {
-            (Some(a), Some(b)) => a.tx_tag == b.rx_tag && a.rx_tag == b.tx_tag,
+            (Some(a), Some(b)) => {
+                assert!(a.tx_tag != b.rx_tag || (a.join, a.shown) == (b.shown, b.join));
+                a.tx_tag == b.rx_tag && a.rx_tag == b.tx_tag
+            }
             _ => false,
         }
     }
 
     fn set_join(&mut self, at: usize, nonce: u64) {
-        self.sides[at].fsm.set_join(self.now, nonce);
+        let rng = &mut self.rng;
+        self.sides[at].fsm.set_join(self.now, nonce, &mut || rng.next());
         self.drain(at);
     }
 
