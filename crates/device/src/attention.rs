@@ -2,7 +2,7 @@
 
 use usb4_engine::{Nanos, Slab};
 
-use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, QUEUED, RETRY, STARVED};
+use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, QUEUED, RETRY, STARVED, SWEEP};
 use crate::sync::Ordering;
 use crate::{Device, DeviceError, EndpointId, Home};
 
@@ -88,6 +88,9 @@ impl<H: Home> Device<H> {
             let Some(ep) = slot.id() else { continue };
             if why & FAILED != 0 {
                 progress |= self.flush(slot, ep, now);
+            }
+            if why & SWEEP != 0 {
+                self.sweep(slot, ep, now);
             }
             if why & RETRY != 0 {
                 progress |= self.drain_sq(slot, ep, now);

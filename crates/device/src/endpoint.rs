@@ -18,6 +18,8 @@ pub(crate) const HUNGRY: u32 = 4;
 pub(crate) const STARVED: u32 = 8;
 /// It went to error or was killed: its flows must be closed and its queues flushed.
 pub(crate) const FAILED: u32 = 16;
+/// A peer endpoint refused it as gone: the flow there must be closed.
+pub(crate) const SWEEP: u32 = 32;
 
 /// Place of an endpoint (opaque).
 pub struct EndpointSlot<H: Home> {

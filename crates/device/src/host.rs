@@ -6,7 +6,7 @@ use usb4_engine::{
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Rqe, cqe_flags};
 
 use crate::cq::{CONNECTED, NoRoom, Op, UNSIGNALED};
-use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, Rx, STARVED};
+use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, Rx, STARVED, SWEEP};
 use crate::{Access, CqId, Device, EndpointId, EndpointKind, EndpointState, Home};
 
 /// Receives with a wrong buffer that one message may skip before it is told to come back.
@@ -146,6 +146,9 @@ impl<H: Home> Host for Device<H> {
     }
 }
 
+/// An endpoint that a completion has given a reason for attention.
+type Wants<'a, H> = (&'a EndpointSlot<H>, EndpointId, u32);
+
 impl<H: Home> Device<H> {
     /// Ends the operation `cookie` names: gives its place back and shows the completion `cqe` makes of it.
     /// Nothing happens if its queue is gone.
@@ -159,6 +162,9 @@ impl<H: Home> Device<H> {
             let mut failed = None;
             if op.flags & CONNECTED != 0 {
                 failed = self.settle_connected(EndpointId(op.ep), &mut cqe);
+            } else if cqe.status == CqeStatus::Gone.code() {
+                let ep = EndpointId(op.ep);
+                failed = self.endpoint(ep).map(|slot| (slot, ep, SWEEP));
             }
             let shown = op.flags & UNSIGNALED == 0 || cqe.status != CqeStatus::Ok.code();
             if shown && cq.push(&cqe) {
@@ -166,25 +172,22 @@ impl<H: Home> Device<H> {
             }
             failed
         });
-        if let Some(Some((slot, ep))) = failed {
-            self.attend(slot, ep, FAILED);
+        if let Some(Some((slot, ep, why))) = failed {
+            self.attend(slot, ep, why);
         }
     }
 
     /// An error on a connected endpoint puts it in error; whatever completes after that is flushed. Returns the
     /// endpoint if it has just failed.
     #[cold]
-    fn settle_connected(&self, ep: EndpointId, cqe: &mut Cqe) -> Option<(&EndpointSlot<H>, EndpointId)> {
+    fn settle_connected(&self, ep: EndpointId, cqe: &mut Cqe) -> Option<Wants<'_, H>> {
         let slot = self.endpoint(ep)?;
         if slot.state() != EndpointState::Ready {
             cqe.status = CqeStatus::Flushed.code();
             return None;
         }
-        if cqe.status != CqeStatus::Ok.code() && slot.fail() {
-            Some((slot, ep))
-        } else {
-            None
-        }
+        let failed = cqe.status != CqeStatus::Ok.code() && slot.fail();
+        failed.then_some((slot, ep, FAILED))
     }
 
     /// The next receive, if there is one; else the client's next one will be noticed.

@@ -335,6 +335,29 @@ impl<H: Home> Device<H> {
         count
     }
 
+    /// Closes flows that take no more work, so that what they hold on the link comes back. The next entry through
+    /// their handles opens new ones.
+    pub(crate) fn sweep(&self, slot: &EndpointSlot<H>, ep: EndpointId, now: Nanos) {
+        let mut tx = slot.tx.lock();
+        let Some(tx) = tx.as_mut().filter(|tx| tx.id == ep) else {
+            return;
+        };
+        for handle in tx.handles.iter_mut() {
+            let Some(Ah {
+                link,
+                flow: Some(flow),
+                ..
+            }) = handle.0
+            else {
+                continue;
+            };
+            if self.with_link(link, |link| link.is_open(flow)) == Some(false) {
+                handle.take_flow();
+                self.close_flow(link, flow, now);
+            }
+        }
+    }
+
     /// Stops an endpoint whose client corrupted its queues.
     pub(crate) fn kill(&self, slot: &EndpointSlot<H>, ep: EndpointId) {
         if slot.kill() {

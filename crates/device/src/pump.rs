@@ -3,12 +3,14 @@
 use usb4_engine::{Fate, Link, MemAt, Nanos, Plan, RailId, RxToken, Slab, Source, Staged, TxSlot};
 
 use crate::links::{CopyPhase, LinkSlot};
-use crate::{Device, Home, LinkId, Port};
+use crate::{Device, Home, LinkId, LockGuard, Port};
 
 /// Plans run per hold of the link's lock.
 const PLANS: usize = 64;
 /// Frames gathered per hold of the link's lock.
 const FRAMES: usize = 4;
+/// Batches of plans run per turn.
+const ROUNDS: usize = 4;
 /// Frames posted per hold of the link's lock.
 const POSTS: usize = 64;
 /// How often endpoints that wait for their client are looked at when nothing else happens: 1 ms. A client that
@@ -39,8 +41,10 @@ impl Scratch {
 /// What a turn of [`Device::service`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Serviced {
-    /// Something was done: call again.
+    /// Something was done.
     pub progress: bool,
+    /// There may be more to do at once: call again.
+    pub more: bool,
     /// Another thread is servicing this link; nothing was done.
     pub busy: bool,
     /// When to call again at the latest, if nothing happens.
@@ -129,18 +133,19 @@ impl<H: Home> Device<H> {
             };
         };
         if self.has_waiting() {
-            done.progress |= self.serve_waiting(now);
+            done.progress = self.serve_waiting(now);
+            done.more = done.progress;
         }
-        done.progress |= self.run_plans(slot, link, port, now, scratch, &phase);
-        done.progress |= self.send(slot, link, port, now, scratch, &phase);
+        let turn = Turn {
+            device: self,
+            slot,
+            id: link,
+            port,
+            now,
+            phase: &phase,
+        };
+        turn.run(scratch, &mut done);
         drop(phase);
-        if let Some(mut guard) = slot.lock(link) {
-            if let Some(link) = guard.as_mut() {
-                done.deadline = link.deadline();
-                done.reset = link.take_reset();
-                done.down = !link.is_up();
-            }
-        }
         if done.down {
             self.look_at(link, false);
         }
@@ -150,104 +155,138 @@ impl<H: Home> Device<H> {
         }
         done
     }
+}
 
-    /// Runs what the link wants done to memory, in order; a batch per call.
-    fn run_plans(
-        &self,
-        slot: &LinkSlot<H>,
-        id: LinkId,
-        port: &H::Port,
-        now: Nanos,
-        scratch: &mut Scratch,
-        phase: &CopyPhase<'_>,
-    ) -> bool {
-        let mut count = 0_usize;
-        {
-            let Some(mut guard) = slot.lock(id) else {
-                return false;
-            };
-            let Some(link) = guard.as_mut() else { return false };
-            if link.deadline().is_some_and(|deadline| deadline <= now) {
-                link.on_timer(now);
-            }
-            for (plan, _) in scratch.plans.iter_mut().take(PLANS) {
-                *plan = link.next_plan();
-                if plan.is_none() {
-                    break;
-                }
-                count = count.saturating_add(1);
-            }
-            if count == 0 {
-                release_all(link, port);
-                return false;
-            }
-        }
-        let plans = scratch.plans.get_mut(..count).unwrap_or_default();
-        for (plan, value) in plans.iter_mut() {
-            *value = plan.as_ref().map_or(0, |plan| self.run(plan, port, phase));
-        }
-        if let Some(mut guard) = slot.lock(id) {
-            if let Some(link) = guard.as_mut() {
-                for (_, value) in plans.iter() {
-                    link.plan_done(now, *value, self);
-                }
-                release_all(link, port);
-            }
-        }
-        true
-    }
+/// What stays the same during a turn.
+struct Turn<'a, H: Home> {
+    device: &'a Device<H>,
+    slot: &'a LinkSlot<H>,
+    id: LinkId,
+    port: &'a H::Port,
+    now: Nanos,
+    phase: &'a CopyPhase<'a>,
+}
 
-    /// Composes, gathers and posts; a batch per call.
-    fn send(
-        &self,
-        slot: &LinkSlot<H>,
-        id: LinkId,
-        port: &H::Port,
-        now: Nanos,
-        scratch: &mut Scratch,
-        phase: &CopyPhase<'_>,
-    ) -> bool {
-        let Some(mut guard) = slot.lock(id) else {
-            return false;
+type Guard<'a, H> = LockGuard<'a, <H as Home>::Lock, Option<Link>>;
+
+impl<'a, H: Home> Turn<'a, H> {
+    /// The link's lock is given up for copies only. Nothing is done to a link that was removed meanwhile.
+    fn run(&self, scratch: &mut Scratch, done: &mut Serviced) {
+        let Some(mut guard) = self.slot.lock(self.id) else {
+            return;
         };
-        let mut count = 0_usize;
-        let mut crc = false;
         if let Some(link) = guard.as_mut() {
-            crc = link.payload_crc();
-            for staged in scratch.staged.iter_mut().take(FRAMES) {
-                if !link.stage(now, self, staged) {
-                    break;
-                }
-                count = count.saturating_add(1);
+            if link.deadline().is_some_and(|deadline| deadline <= self.now) {
+                link.on_timer(self.now);
             }
         }
-        if count != 0 {
-            drop(guard);
-            let frames = scratch.staged.get(..count).unwrap_or_default();
-            for frame in frames {
-                self.gather(frame, crc, port, phase);
+        for _ in 0..ROUNDS {
+            let count = collect_plans(&mut guard, scratch);
+            done.more |= count == PLANS;
+            if count == 0 {
+                break;
             }
-            guard = slot.link.lock();
-            if let Some(link) = guard.as_mut() {
-                for frame in frames {
-                    link.staged(now, frame.slot, self);
-                }
-            }
+            done.progress = true;
+            let plans = scratch.plans.get_mut(..count).unwrap_or_default();
+            guard = self.run_plans(guard, plans);
         }
-        let mut posted = 0_usize;
-        if let Some(link) = guard.as_mut() {
-            let mut header = [0; 40];
-            while posted < POSTS {
-                let Some(post) = link.next_post(now, self, &mut header) else {
-                    break;
-                };
-                port.post(&post, &header);
-                posted = posted.saturating_add(1);
-            }
+        let Some(link) = guard.as_mut() else { return };
+        release_all(link, self.port);
+        let frames = stage(link, self.device, self.now, scratch);
+        if !frames.is_empty() {
+            done.progress = true;
+            done.more |= frames.len() == FRAMES;
+            let crc = link.payload_crc();
+            guard = self.gather_all(guard, frames, crc);
         }
-        count != 0 || posted != 0
+        let Some(link) = guard.as_mut() else { return };
+        let posted = self.post_all(link);
+        done.progress |= posted != 0;
+        done.more |= posted == POSTS;
+        done.deadline = link.deadline();
+        done.reset = link.take_reset();
+        done.down = !link.is_up();
     }
 
+    /// Does what the plans say without the lock, then tells the link.
+    fn run_plans(&self, guard: Guard<'a, H>, plans: &mut [(Option<Plan>, u64)]) -> Guard<'a, H> {
+        drop(guard);
+        for (plan, value) in plans.iter_mut() {
+            *value = plan
+                .as_ref()
+                .map_or(0, |plan| self.device.run(plan, self.port, self.phase));
+        }
+        let mut guard = self.slot.link.lock();
+        if let Some(link) = guard.as_mut() {
+            for (_, value) in plans.iter() {
+                link.plan_done(self.now, *value, self.device);
+            }
+        }
+        guard
+    }
+
+    /// Writes composed frames into their slots without the lock, then tells the link.
+    fn gather_all(&self, guard: Guard<'a, H>, frames: &[Staged], crc: bool) -> Guard<'a, H> {
+        drop(guard);
+        for frame in frames {
+            self.device.gather(frame, crc, self.port, self.phase);
+        }
+        let mut guard = self.slot.link.lock();
+        if let Some(link) = guard.as_mut() {
+            for frame in frames {
+                link.staged(self.now, frame.slot, self.device);
+            }
+        }
+        guard
+    }
+
+    fn post_all(&self, link: &mut Link) -> usize {
+        let mut header = [0; 40];
+        let mut count = 0_usize;
+        while count < POSTS {
+            let Some(post) = link.next_post(self.now, self.device, &mut header) else {
+                break;
+            };
+            self.port.post(&post, &header);
+            count = count.saturating_add(1);
+        }
+        count
+    }
+}
+
+/// Takes plans, at most a batch.
+fn collect_plans(link: &mut Option<Link>, scratch: &mut Scratch) -> usize {
+    let Some(link) = link.as_mut() else { return 0 };
+    let mut count = 0_usize;
+    for (place, _) in scratch.plans.iter_mut().take(PLANS) {
+        let plan = link.next_plan();
+        if plan.is_none() {
+            break;
+        }
+        *place = plan;
+        count = count.saturating_add(1);
+    }
+    count
+}
+
+/// Composes frames, at most a batch.
+fn stage<'s, H: Home>(
+    link: &mut Link,
+    device: &Device<H>,
+    now: Nanos,
+    scratch: &'s mut Scratch,
+) -> &'s [Staged] {
+    let mut count = 0_usize;
+    for staged in scratch.staged.iter_mut().take(FRAMES) {
+        if !link.stage(now, device, staged) {
+            break;
+        }
+        count = count.saturating_add(1);
+    }
+    scratch.staged.get(..count).unwrap_or_default()
+}
+
+impl<H: Home> Device<H> {
     /// Writes a composed frame into its slot.
     #[inline]
     fn gather(&self, frame: &Staged, crc: bool, port: &H::Port, phase: &CopyPhase<'_>) {

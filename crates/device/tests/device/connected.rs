@@ -13,7 +13,7 @@ fn state(world: &World, user: &User) -> EndpointState {
 
 #[test]
 fn work_posted_before_connect_is_invalid_and_connecting_twice_is_refused() {
-    let mut world = World::new();
+    let world = World::new();
     let mut a = world.user(0, EndpointKind::Connected);
     let b = world.user(1, EndpointKind::Connected);
     let keys = world.register(&a, &Memory::zeroed(8), Access::LOCAL);

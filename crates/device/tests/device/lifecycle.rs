@@ -399,6 +399,30 @@ fn a_destroyed_endpoint_flushes_its_work_and_refuses_its_peers() {
 }
 
 #[test]
+fn reads_refused_by_a_peer_that_went_give_their_place_on_the_link_back() {
+    let mut world = World::new();
+    let mut users: Vec<_> = (0..3).map(|_| world.pair()).collect();
+    for (a, b) in &mut users {
+        let memory = Memory::zeroed(100_000);
+        let ka = world.register(a, &memory, Access::LOCAL);
+        let kb = world.register(b, &memory, Access::REMOTE_READ);
+        for n in 0..8 {
+            a.post(rma(Op::Read, n, ka, BASE, 100_000, (BASE, kb.remote)));
+        }
+        world.submit(a);
+        world.turn();
+        world.turn();
+        world.device(b).remove_client(b.client, world.now).unwrap();
+        world.settle();
+        assert_eq!(a.poll().len(), 8);
+    }
+    for side in &world.sides {
+        let usage = side.device.usage(side.link).unwrap();
+        assert_eq!((usage.reads, usage.streams, usage.ops), (0, 0, 0));
+    }
+}
+
+#[test]
 fn a_destroyed_address_handle_flushes_what_went_through_it() {
     let mut world = World::new();
     let (mut a, b) = world.pair();

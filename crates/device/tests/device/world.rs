@@ -52,6 +52,15 @@ pub(crate) struct TestHome {
     pub(crate) idle: AtomicU32,
 }
 
+impl TestHome {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            random: AtomicU64::new(seed),
+            idle: AtomicU32::new(0),
+        }
+    }
+}
+
 impl Home for TestHome {
     type Lock = SpinLock;
     type Queue = Words;
@@ -172,10 +181,7 @@ impl Side {
             max_sources: 32,
             ..DeviceConfig::new(NodeId(node))
         };
-        let home = TestHome {
-            random: AtomicU64::new(node as u64 ^ 77),
-            idle: AtomicU32::new(0),
-        };
+        let home = TestHome::new(node as u64 ^ 77);
         let device = Device::new(home, &config, DeviceStorage::boxed(&config)).unwrap();
         let (port, link) = add_link(&device, node, peer, now);
         Self {
