@@ -264,3 +264,28 @@ fn payload_crc_is_carried_when_negotiated() {
     pair.assert_clean();
     pair.assert_no_violations();
 }
+
+#[test]
+fn a_link_can_have_itself_as_its_peer() {
+    let mut pair = Pair::loopback();
+    let flow = pair.open(0);
+    let mut n = 0;
+    pair.script = std::boxed::Box::new(move |_| {
+        n += 1;
+        if n % 7 == 0 { Fault::Drop } else { Fault::Deliver }
+    });
+    let shared = pair.sides[0].share(vec![0; 20_000], true);
+    let into = pair.sides[0].host.region(vec![0; 20_000]);
+    let mem = pair.receive(0, 5, 20_000);
+    pair.send(0, flow, 1, &pattern(20_000, 1));
+    let work = pair.sides[0].write(2, &pattern(20_000, 2), shared, 0, None);
+    pair.post(0, flow, work);
+    let work = pair.sides[0].read(3, into, 20_000, shared, 0);
+    pair.post(0, flow, work);
+    pair.run();
+    assert_eq!(pair.done(0), [(1, Status::Ok), (2, Status::Ok), (3, Status::Ok)]);
+    assert!(pair.sides[0].host.bytes(mem) == pattern(20_000, 1));
+    assert!(pair.sides[0].host.bytes(into) == pattern(20_000, 2));
+    pair.assert_clean();
+    pair.assert_no_violations();
+}

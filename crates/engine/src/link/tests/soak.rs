@@ -69,6 +69,7 @@ struct Soak {
     /// Values the atomics have returned, by side.
     adds: [Vec<u64>; 2],
     next: u64,
+    churns: bool,
 }
 
 impl Soak {
@@ -99,6 +100,7 @@ impl Soak {
             counters,
             adds: [Vec::new(), Vec::new()],
             next: 1,
+            churns: false,
         }
     }
 
@@ -250,6 +252,21 @@ impl Soak {
         }
     }
 
+    /// One of two rails goes, for one side first, or comes back.
+    fn churn(&mut self) {
+        let rail = self.rng.below(2) as usize;
+        let up = [0, 1].map(|rail: usize| self.pair.cables[0][rail].up);
+        if !up[rail] {
+            self.pair.attach(rail);
+        } else if up == [true; 2] {
+            let first = self.rng.below(2) as usize;
+            self.pair.detach(first, rail);
+            let wait = self.rng.below(20_000);
+            self.pair.run_for(wait);
+            self.pair.detach(1 - first, rail);
+        }
+    }
+
     fn run(mut self, turns: usize, loss: u64) -> Counters {
         let mut faults = Rng::new(self.rng.next());
         self.pair.script = Box::new(move |_| match faults.below(1_000) {
@@ -267,6 +284,9 @@ impl Soak {
             for side in &mut self.pair.sides {
                 side.hold_plans = self.rng.below(4) == 0;
                 side.hold_gather = self.rng.below(4) == 0;
+            }
+            if self.churns && self.rng.below(4) == 0 {
+                self.churn();
             }
             let wait = self.rng.below(60_000);
             self.pair.run_for(wait);
@@ -369,5 +389,26 @@ fn random_work_with_little_room() {
     };
     for seed in 200..220 {
         Soak::new(seed, config, 2).run(100, 50);
+    }
+}
+
+#[test]
+fn random_work_while_rails_come_and_go() {
+    for seed in 300..330 {
+        let mut soak = Soak::new(seed, config(), 2);
+        soak.churns = true;
+        soak.run(100, 20);
+    }
+}
+
+#[test]
+fn random_work_with_payload_crc_and_short_frames() {
+    let config = LinkConfig {
+        payload_crc: true,
+        frame_size: 1_024,
+        ..config()
+    };
+    for seed in 400..410 {
+        Soak::new(seed, config, 1).run(60, 20);
     }
 }

@@ -228,6 +228,8 @@ pub(super) struct Pair {
     pub(super) cables: [Vec<Cable>; 2],
     pub(super) script: Script,
     pub(super) frames: [u64; 2],
+    /// Each side is its own peer.
+    loopback: bool,
 }
 
 pub(super) fn config() -> LinkConfig {
@@ -276,10 +278,36 @@ impl Pair {
             cables: [cables(), cables()],
             script: Box::new(|_| Fault::Deliver),
             frames: [0; 2],
+            loopback: false,
         };
         for rail in 0..rails {
             pair.attach(rail);
         }
+        pair
+    }
+
+    /// Side 0 talks to itself.
+    pub(super) fn loopback() -> Self {
+        let mut pair = Self::with(config(), 1);
+        pair.loopback = true;
+        pair.detach(0, 0);
+        pair.detach(1, 0);
+        let config = config();
+        pair.sides[0].link = Link::new(config, LinkStorage::boxed(&config));
+        pair.cables[0][0].up = true;
+        let rail = RailConfig {
+            tx_tag: 5,
+            rx_tag: 5,
+            peer_ring: 512,
+            tx_depth: 128,
+            peer_max_ack_delay: 25_000,
+            rate_bps: 40_000_000_000,
+            latency: 2_000,
+        };
+        pair.sides[0]
+            .link
+            .attach_rail(pair.now, RailId(0), &rail)
+            .expect("free rail");
         pair
     }
 
@@ -336,8 +364,9 @@ impl Pair {
                 busy = true;
             }
         }
-        for rail in 0..self.cables[1 - index].len() {
-            let cable = &mut self.cables[1 - index][rail];
+        let sender = if self.loopback { index } else { 1 - index };
+        for rail in 0..self.cables[sender].len() {
+            let cable = &mut self.cables[sender][rail];
             while cable.frames.front().is_some_and(|(at, _)| *at <= now) {
                 let (_, frame) = cable.frames.pop_front().expect("front");
                 let token = side
