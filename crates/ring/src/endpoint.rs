@@ -200,10 +200,20 @@ impl Endpoint {
     /// [`Error::Gone`], [`Error::Forked`].
     #[inline]
     pub fn submit(&mut self) -> Result<()> {
-        self.rq.publish();
-        self.sq.publish();
+        let (receives, requests) = (self.rq.publish(), self.sq.publish());
+        // Receives alone the device finds when it needs them, unless it has needed one already.
+        if requests == 0 && self.is_drained() && (receives == 0 || !self.rq.needs_wakeup()) {
+            return Ok(self.device.client.check_quick()?);
+        }
         let asleep = || self.sq.needs_wakeup() || self.rq.needs_wakeup();
         Ok(self.device.client.submit(self.id, asleep)?)
+    }
+
+    /// Whether the device has taken every request.
+    #[inline]
+    fn is_drained(&mut self) -> bool {
+        let depth = self.sq.depth();
+        self.sq.free(depth) == Ok(depth)
     }
 
     /// Free entries of the submission queue.

@@ -267,6 +267,15 @@ impl Client {
         }
     }
 
+    /// As [`Client::check`], but an end of the device in another process shows only once somebody has met it.
+    ///
+    /// # Errors
+    /// As [`Client::check`].
+    #[inline]
+    pub fn check_quick(&self) -> Result<(), Error> {
+        forward!(self, client => client.check_quick())
+    }
+
     /// Whether the device is there and this is the process that opened it.
     ///
     /// # Errors

@@ -4,7 +4,6 @@
 //! every cable. A caller leaves it at the end of each call; the keeper takes over when nobody has called for a
 //! grace period, arms the cables' wake-up words and sleeps.
 
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,6 +15,7 @@ use usb4_wire::NodeId;
 
 use crate::cable::{Cable, Hostile, SLOT};
 use crate::clock::now;
+use crate::driven::Driven;
 use crate::fork::{Descriptor, Generation};
 use crate::home::SoftHome;
 use crate::{Error, socket};
@@ -28,6 +28,9 @@ const NEVER: Nanos = Nanos::MAX;
 
 /// Frames taken from a cable, and turns of the engine, before the next port has its turn.
 const BATCH: usize = 64;
+
+/// Turns between two looks at the clock while nothing arrives: about half a microsecond.
+const LOOK_EVERY: u32 = 16;
 
 /// Calls in a row that find somebody else driving before the caller gives its time slice away: on a machine
 /// with fewer processors than threads that somebody may be waiting for one.
@@ -85,9 +88,27 @@ struct Roster {
     endpoints: Arc<[EndpointId]>,
 }
 
+/// One turn of the owner.
+struct Turn {
+    /// Links have been given work.
+    posted: bool,
+    /// Deadlines are looked at.
+    look: bool,
+    time: Option<Nanos>,
+}
+
+impl Turn {
+    /// The time, as of the first question in this turn: a clock costs more than a look at an empty cable.
+    #[inline]
+    fn time(&mut self) -> Nanos {
+        *self.time.get_or_insert_with(now)
+    }
+}
+
 /// What the owner works with.
 struct Poller {
     version: u64,
+    turns: u32,
     roster: Roster,
     scratch: Scratch,
     head: Box<[u8; SLOT]>,
@@ -97,8 +118,7 @@ struct Poller {
 pub(crate) struct Core {
     pub(crate) device: Device<SoftHome>,
     pub(crate) owner: Owner,
-    /// Reached only by the owner.
-    poller: UnsafeCell<Poller>,
+    poller: Driven<Poller>,
     roster: Mutex<Roster>,
     /// Counts the changes of `roster`.
     version: AtomicU64,
@@ -123,12 +143,6 @@ impl fmt::Debug for Core {
     }
 }
 
-// SAFETY: everything but `poller` is `Sync`; `poller` is reached through `turn` only, whose callers hold
-// `owner`, of which there is one at a time, ordered by its acquire and release.
-unsafe impl Sync for Core {}
-// SAFETY: nothing in it is bound to a thread.
-unsafe impl Send for Core {}
-
 impl Core {
     pub(crate) fn new(node: NodeId, drivers: Drivers) -> Result<Self, Error> {
         let config = DeviceConfig {
@@ -145,6 +159,7 @@ impl Core {
         };
         let poller = Poller {
             version: 0,
+            turns: 0,
             roster: roster.clone(),
             scratch: Scratch::boxed(),
             head: Box::new([0; SLOT]),
@@ -152,7 +167,7 @@ impl Core {
         Ok(Self {
             device,
             owner: Owner::new(),
-            poller: UnsafeCell::new(poller),
+            poller: Driven::new(poller),
             roster: Mutex::new(roster),
             version: AtomicU64::new(0),
             drivers,
@@ -194,10 +209,14 @@ impl Core {
         Arc::clone(&self.roster.lock().ports)
     }
 
-    /// Adds a port; the owner polls it from its next turn on.
+    /// Adds a port; the owner polls it from its next turn on, before those added earlier: the loopback port, which
+    /// is the first and the least pressing, comes last.
     pub(crate) fn add_port(&self, port: Port) {
         self.change(|roster| {
-            roster.ports = roster.ports.iter().cloned().chain([Arc::new(port)]).collect();
+            roster.ports = [Arc::new(port)]
+                .into_iter()
+                .chain(roster.ports.iter().cloned())
+                .collect();
         });
     }
 
@@ -237,18 +256,19 @@ impl Core {
             self.be_patient();
             return false;
         }
-        self.spin(false)
+        self.spin(None)
     }
 
     /// Takes what has been posted on an endpoint's queues and sends it on its way.
     #[inline]
     pub(crate) fn submit(&self, endpoint: EndpointId) {
-        if !self.device.submit(endpoint, now()) {
+        let time = now();
+        if !self.device.submit(endpoint, time) {
             return;
         }
         loop {
             if self.owner.try_spin() {
-                self.spin(true);
+                self.spin(Some(time));
                 return;
             }
             match self.owner.notify() {
@@ -262,7 +282,7 @@ impl Core {
     /// Links have got something to say outside of the data path: sends it.
     pub(crate) fn nudge(&self) {
         if self.drivers == Drivers::Anybody && self.owner.try_spin() {
-            self.spin(true);
+            self.spin(Some(now()));
         } else {
             // Whoever owns looks again; if nobody does any more, the keeper.
             let _ = self.owner.notify();
@@ -271,14 +291,15 @@ impl Core {
         }
     }
 
-    /// The calling thread has taken the owner word as a spinner: works and leaves.
-    fn spin(&self, mut posted: bool) -> bool {
+    /// The calling thread has taken the owner word as a spinner: works and leaves. See [`Core::turn`].
+    #[inline]
+    fn spin(&self, mut posted: Option<Nanos>) -> bool {
         let mut done = false;
         loop {
             // SAFETY: we are the owner.
             done |= unsafe { self.turn(posted) };
             match self.owner.leave_spin(false) {
-                Leave::Work => posted = true,
+                Leave::Work => posted = Some(now()),
                 Leave::Watched => return done,
                 Leave::StartTimer => {
                     self.wake_keeper();
@@ -295,60 +316,80 @@ impl Core {
         }
     }
 
-    /// Looks at every port once. With `posted`, somebody has given links work. Returns whether anything was done.
+    /// Looks at every port once. `posted` is the time if somebody has given links work, so that all of them have to
+    /// be served; else only those are where something has arrived or a deadline has passed. Returns whether anything
+    /// was done.
     ///
     /// # Safety
     /// The caller is the owner.
     #[inline]
-    pub(crate) unsafe fn turn(&self, posted: bool) -> bool {
-        // SAFETY: the owner is one at a time, and this reference does not leave the call.
-        let poller = unsafe { &mut *self.poller.get() };
+    pub(crate) unsafe fn turn(&self, posted: Option<Nanos>) -> bool {
+        // SAFETY: the caller is the owner.
+        let mut poller = unsafe { self.poller.borrow() };
+        let poller = &mut *poller;
         let version = self.version.load(Ordering::Acquire);
         if poller.version != version {
             poller.roster = self.roster.lock().clone();
             poller.version = version;
         }
-        let Poller {
-            roster,
-            scratch,
-            head,
-            ..
-        } = poller;
-        let time = now();
+        poller.turns = poller.turns.wrapping_add(1);
+        let mut turn = Turn {
+            posted: posted.is_some(),
+            look: poller.turns % LOOK_EVERY == 0,
+            time: posted,
+        };
         let mut done = false;
-        for endpoint in roster.endpoints.iter() {
-            done |= self.device.submit(*endpoint, time);
+        for endpoint in poller.roster.endpoints.iter() {
+            done |= self.device.submit(*endpoint, turn.time());
         }
-        let posted = posted | done;
-        for port in roster.ports.iter() {
-            done |= self.poll(port, posted, time, scratch, head);
+        turn.posted |= done;
+        for port in poller.roster.ports.iter() {
+            // SAFETY: the caller is the owner.
+            done |= unsafe { self.poll(port, &mut turn, &mut poller.scratch, &mut poller.head) };
         }
         done
     }
 
+    /// # Safety
+    /// The caller is the owner.
     #[inline]
-    fn poll(
+    unsafe fn poll(
         &self,
         port: &Port,
-        posted: bool,
-        time: Nanos,
+        turn: &mut Turn,
         scratch: &mut Scratch,
         head: &mut [u8; SLOT],
     ) -> bool {
         if port.broken.load(Ordering::Relaxed) {
             return false;
         }
-        let arrived = match self.take_completions(port, time).and_then(|completed| {
-            let received = self.take_frames(port, time, head)?;
-            Ok(completed | received)
-        }) {
-            Ok(arrived) => arrived,
-            Err(Hostile) => {
-                self.break_port(port);
+        // SAFETY: the caller is the owner.
+        let (completions, frames) = unsafe { (port.cable.sender().ready(), port.cable.receiver().ready()) };
+        let arrived = completions | frames;
+        if !arrived && !turn.posted {
+            let late = turn.look && port.deadline.load(Ordering::Relaxed) <= turn.time();
+            if !late {
                 return false;
             }
+        }
+        let time = turn.time();
+        // SAFETY: the caller is the owner.
+        let taken = unsafe {
+            let completed = if completions {
+                self.take_completions(port, time)
+            } else {
+                Ok(())
+            };
+            completed.and_then(|()| {
+                if frames {
+                    self.take_frames(port, time, head)
+                } else {
+                    Ok(())
+                }
+            })
         };
-        if !arrived && !posted && time < port.deadline.load(Ordering::Relaxed) {
+        if taken.is_err() {
+            self.break_port(port);
             return false;
         }
         let mut done = arrived;
@@ -360,45 +401,45 @@ impl Core {
             if serviced.down {
                 self.break_port(port);
             }
-            if !serviced.progress || serviced.busy || serviced.down {
+            if !serviced.more || serviced.busy || serviced.down {
                 break;
             }
         }
-        port.cable.kick();
+        // SAFETY: the caller is the owner.
+        unsafe { port.cable.kick() };
         done
     }
 
+    /// # Safety
+    /// The caller is the owner.
     #[inline]
-    fn take_completions(&self, port: &Port, time: Nanos) -> Result<bool, Hostile> {
+    unsafe fn take_completions(&self, port: &Port, time: Nanos) -> Result<(), Hostile> {
         let mut slots = [0; BATCH];
         let mut count = 0;
         {
-            let mut sender = port.cable.sender();
+            // SAFETY: the caller is the owner.
+            let mut sender = unsafe { port.cable.sender() };
             while let Some(place) = slots.get_mut(count) {
                 let Some(slot) = sender.completed()? else { break };
                 *place = slot;
                 count += 1;
             }
         }
-        if count == 0 {
-            return Ok(false);
-        }
         let slots = slots.iter().take(count).map(|slot| TxSlot(*slot));
         self.device.tx_completed_all(port.link, time, RAIL, slots);
-        Ok(true)
+        Ok(())
     }
 
+    /// # Safety
+    /// The caller is the owner.
     #[inline]
-    fn take_frames(&self, port: &Port, time: Nanos, head: &mut [u8; SLOT]) -> Result<bool, Hostile> {
+    unsafe fn take_frames(&self, port: &Port, time: Nanos, head: &mut [u8; SLOT]) -> Result<(), Hostile> {
         let cable = &*port.cable;
-        if !cable.receiver().ready() {
-            return Ok(false);
-        }
-        let mut result = Ok(true);
+        let mut result = Ok(());
         self.device.receive_frames(port.link, time, |receive| {
-            let mut receiver = cable.receiver();
             for _ in 0..BATCH {
-                let arrival = match receiver.arrival() {
+                // SAFETY: the caller is the owner.
+                let arrival = match unsafe { cable.receiver() }.arrival() {
                     Ok(Some(arrival)) => arrival,
                     Ok(None) => break,
                     Err(hostile) => {
@@ -406,10 +447,12 @@ impl Core {
                         break;
                     }
                 };
+                cable.prefetch(arrival);
                 let head = cable.copy_head(arrival, head);
                 let token = RxToken(u32::from(arrival.slot));
                 if receive(RAIL, token, head, arrival.len) == Fate::Done {
-                    receiver.release(arrival.slot);
+                    // SAFETY: the caller is the owner.
+                    unsafe { cable.receiver() }.release(arrival.slot);
                 }
             }
         });

@@ -261,6 +261,11 @@ impl Inline {
     }
 
     #[inline]
+    pub(crate) fn check_quick(&self) -> Result<(), Error> {
+        self.device.core.check_process()
+    }
+
+    #[inline]
     pub(crate) fn submit(&self, endpoint: u32) -> Result<(), Error> {
         self.device.core.check_process()?;
         self.device.core.submit(EndpointId::from_raw(endpoint));

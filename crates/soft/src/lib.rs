@@ -30,6 +30,8 @@ mod device;
 #[cfg(not(loom))]
 mod directory;
 #[cfg(not(loom))]
+mod driven;
+#[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 mod fork;

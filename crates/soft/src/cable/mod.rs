@@ -13,8 +13,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
+use crate::driven::{Borrowed, Driven};
 use crate::fork::Descriptor;
 use crate::memory::{Mapping, Sharing};
 use crate::rings::{Consumer, Producer, Sleeper, Waker};
@@ -26,6 +27,10 @@ pub(crate) use layout::{REGION, SLOT, SLOTS, VERSION};
 
 /// Bytes copied at once to get at a frame's head: enough for the frame header and a few chunk headers.
 const HEAD_FIRST: usize = 128;
+
+/// Bytes of an arrived frame brought near while its head is looked at: those of a small message. The processor
+/// notices by itself when more is copied.
+const PREFETCH: usize = 320;
 
 /// One side's own region, before it is joined with the neighbour's.
 #[derive(Debug)]
@@ -55,8 +60,8 @@ impl CableEnd {
             ours: self.ours,
             theirs,
             doorbell: Descriptor::new(doorbell)?,
-            tx: Mutex::default(),
-            rx: Mutex::default(),
+            tx: Driven::new(Tx::default()),
+            rx: Driven::new(Rx::default()),
             sleeper: Mutex::default(),
             waker: Waker::default(),
         })
@@ -109,6 +114,8 @@ struct Tx {
     frames: Producer,
     done: Consumer,
     posted: SlotSet,
+    /// Something was sent since the last kick.
+    fresh: bool,
 }
 
 #[derive(Debug, Default)]
@@ -116,6 +123,8 @@ struct Rx {
     frames: Consumer,
     done: Producer,
     held: SlotSet,
+    /// Something was handed back since the last kick.
+    fresh: bool,
 }
 
 /// A joined cable, as seen from one side.
@@ -125,8 +134,8 @@ pub(crate) struct Cable {
     theirs: Mapping,
     /// Wakes the neighbour.
     doorbell: Descriptor,
-    tx: Mutex<Tx>,
-    rx: Mutex<Rx>,
+    tx: Driven<Tx>,
+    rx: Driven<Rx>,
     sleeper: Mutex<Sleeper>,
     waker: Waker,
 }
@@ -167,57 +176,97 @@ impl Cable {
         &buffer[..head_len]
     }
 
-    /// The sending half.
+    /// Has the parts of an arrived frame that are not in its head brought near.
     #[inline]
-    pub(crate) fn sender(&self) -> Sender<'_> {
-        Sender {
-            cable: self,
-            tx: self.tx.lock(),
+    pub(crate) fn prefetch(&self, arrival: Arrival) {
+        let lines = usize::from(arrival.len)
+            .min(PREFETCH)
+            .saturating_sub(HEAD_FIRST)
+            .div_ceil(64);
+        for line in 0..lines {
+            if let Some(at) = self.arrived(arrival.slot, HEAD_FIRST + line * 64, 64) {
+                prefetch(at);
+            }
         }
+    }
+
+    /// The sending half.
+    ///
+    /// # Safety
+    /// The caller drives the device (or nobody else knows this cable yet), and no other `sender` of it exists.
+    #[inline]
+    pub(crate) unsafe fn sender(&self) -> Sender<'_> {
+        // SAFETY: the caller's promise.
+        let tx = unsafe { self.tx.borrow() };
+        Sender { cable: self, tx }
     }
 
     /// The receiving half.
+    ///
+    /// # Safety
+    /// As for [`Cable::sender`].
     #[inline]
-    pub(crate) fn receiver(&self) -> Receiver<'_> {
-        Receiver {
-            cable: self,
-            rx: self.rx.lock(),
-        }
+    pub(crate) unsafe fn receiver(&self) -> Receiver<'_> {
+        // SAFETY: the caller's promise.
+        let rx = unsafe { self.rx.borrow() };
+        Receiver { cable: self, rx }
     }
 
-    /// Wakes the neighbour if it sleeps. To be called after sending or releasing, once per batch.
+    /// Wakes the neighbour if it sleeps and something has been sent or handed back since the last call.
+    ///
+    /// # Safety
+    /// As for [`Cable::sender`] and [`Cable::receiver`].
     #[inline]
-    pub(crate) fn kick(&self) {
-        if self.waker.must_wake(self.theirs.words(WAKEUP, 1)) {
+    pub(crate) unsafe fn kick(&self) {
+        // SAFETY: the caller's promise.
+        let (tx, rx) = unsafe { (&mut self.tx.borrow().fresh, &mut self.rx.borrow().fresh) };
+        let fresh = std::mem::take(tx) | std::mem::take(rx);
+        if fresh && self.waker.must_wake(self.theirs.words(WAKEUP, 1)) {
             socket::ring(&self.doorbell);
         }
     }
 
     /// Announces that we are about to sleep, then looks once more: true if nothing is there, so that we may.
-    pub(crate) fn arm(&self) -> bool {
+    ///
+    /// # Safety
+    /// As for [`Cable::sender`] and [`Cable::receiver`].
+    pub(crate) unsafe fn arm(&self) -> bool {
         self.sleeper.lock().arm(self.ours.words(WAKEUP, 1));
-        !self.ready()
+        // SAFETY: the caller's promise.
+        unsafe { !self.receiver().ready() && !self.sender().ready() }
     }
 
     /// Withdraws [`Cable::arm`].
     pub(crate) fn disarm(&self) {
         self.sleeper.lock().disarm(self.ours.words(WAKEUP, 1));
     }
-
-    /// Whether a frame or a completion is there.
-    pub(crate) fn ready(&self) -> bool {
-        self.rx.lock().frames.ready(self.theirs.words(TX_RING, SLOTS))
-            || self.tx.lock().done.ready(self.theirs.words(DONE_RING, SLOTS))
-    }
 }
 
-/// The sending half of a cable, locked.
+#[inline]
+fn prefetch(at: NonNull<u8>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint: it has no effect but on time.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast::<i8>());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// The sending half of a cable.
 pub(crate) struct Sender<'a> {
     cable: &'a Cable,
-    tx: MutexGuard<'a, Tx>,
+    tx: Borrowed<'a, Tx>,
 }
 
 impl Sender<'_> {
+    /// Whether the neighbour has handed a slot back.
+    #[inline]
+    pub(crate) fn ready(&self) -> bool {
+        self.tx.done.ready(self.cable.theirs.words(DONE_RING, SLOTS))
+    }
+
     /// Sends the frame of `len` bytes in our slot `slot`. False if the slot is still posted: a mistake of ours.
     #[inline]
     pub(crate) fn send(&mut self, slot: u16, len: u16) -> bool {
@@ -226,6 +275,7 @@ impl Sender<'_> {
         }
         let ring = self.cable.ours.words(TX_RING, SLOTS);
         self.tx.frames.push(ring, u32::from(slot) | u32::from(len) << 16);
+        self.tx.fresh = true;
         true
     }
 
@@ -245,10 +295,10 @@ impl Sender<'_> {
     }
 }
 
-/// The receiving half of a cable, locked.
+/// The receiving half of a cable.
 pub(crate) struct Receiver<'a> {
     cable: &'a Cable,
-    rx: MutexGuard<'a, Rx>,
+    rx: Borrowed<'a, Rx>,
 }
 
 impl Receiver<'_> {
@@ -278,6 +328,7 @@ impl Receiver<'_> {
         if self.rx.held.remove(slot) {
             let ring = self.cable.ours.words(DONE_RING, SLOTS);
             self.rx.done.push(ring, u32::from(slot));
+            self.rx.fresh = true;
         }
     }
 }

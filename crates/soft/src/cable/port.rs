@@ -8,6 +8,8 @@ use usb4_engine::{Post, RxToken, TxSlot};
 use super::{Cable, SLOT};
 use crate::home::Memory;
 
+// The device calls a port from `service`, `receive_frames`, `remove_link` and their like, and those only whoever
+// drives the device calls (see `core.rs` and `keeper`); it lets go of one half before it borrows another.
 impl Port<Memory> for Cable {
     #[inline]
     fn write(&self, slot: TxSlot, at: u16, bytes: &[u8]) {
@@ -44,7 +46,8 @@ impl Port<Memory> for Cable {
     #[inline]
     fn post(&self, post: &Post, header: &[u8; 40]) {
         self.write(post.slot, 0, header);
-        self.sender().send(post.slot.0, post.len);
+        // SAFETY: see `impl Port for Cable`.
+        unsafe { self.sender() }.send(post.slot.0, post.len);
     }
 
     #[inline]
@@ -61,7 +64,8 @@ impl Port<Memory> for Cable {
     #[inline]
     fn release(&self, token: RxToken) {
         if let Ok(slot) = u16::try_from(token.0) {
-            self.receiver().release(slot);
+            // SAFETY: see `impl Port for Cable`.
+            unsafe { self.receiver() }.release(slot);
         }
     }
 }

@@ -88,7 +88,7 @@ impl Detached {
     }
 
     #[inline]
-    fn check_quick(&self) -> Result<(), Error> {
+    pub(crate) fn check_quick(&self) -> Result<(), Error> {
         if !self.generation.is_current() {
             return Err(Error::Forked);
         }

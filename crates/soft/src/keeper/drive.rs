@@ -1,5 +1,6 @@
 //! Driving the device when nobody else does.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use usb4_device::Expired;
@@ -7,7 +8,7 @@ use usb4_engine::Nanos;
 
 use super::Keeper;
 use crate::clock::now;
-use crate::core::Drivers;
+use crate::core::{Drivers, Port};
 
 /// How long a spinner may stay away before the keeper takes over.
 pub(super) const GRACE: Nanos = 1_000_000;
@@ -104,9 +105,11 @@ impl Keeper {
         };
         let start = now();
         let mut busy = start;
+        // Whatever was announced while nobody drove.
+        let mut posted = Some(start);
         loop {
             // SAFETY: the keeper owns.
-            let done = unsafe { self.core.turn(true) };
+            let done = unsafe { self.core.turn(posted.take()) };
             let time = now();
             if done {
                 busy = time;
@@ -126,6 +129,7 @@ impl Keeper {
             }
             self.disarm();
             busy = now();
+            posted = Some(busy);
         }
     }
 
@@ -133,10 +137,9 @@ impl Keeper {
     /// called.
     fn arm(&self) -> Option<Option<Nanos>> {
         let ports = self.core.ports();
-        let quiet = ports
-            .iter()
-            .map(|port| port.cable.arm())
-            .fold(true, |quiet, this| quiet & this);
+        // SAFETY: the keeper owns.
+        let arm = |port: &Arc<Port>| unsafe { port.cable.arm() };
+        let quiet = ports.iter().map(arm).fold(true, |quiet, this| quiet & this);
         if !quiet || (self.core.drivers() == Drivers::KeeperAlone && !self.core.device.arm_all()) {
             return None;
         }

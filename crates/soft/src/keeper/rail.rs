@@ -219,7 +219,7 @@ impl Keeper {
                 // Bounded: the peer can fill its slots no more than a few times once it is gone.
                 for _ in 0..64 {
                     // SAFETY: the keeper owns.
-                    if !unsafe { self.core.turn(true) } {
+                    if !unsafe { self.core.turn(Some(now())) } {
                         break;
                     }
                 }
@@ -259,7 +259,7 @@ impl Keeper {
         let end = now().saturating_add(LINGER);
         loop {
             // SAFETY: the keeper owns.
-            let done = unsafe { self.core.turn(true) };
+            let done = unsafe { self.core.turn(Some(now())) };
             let quiet = self.core.ports().iter().all(|port| port.deadline().is_none());
             if (quiet && !done) || now() > end {
                 break;
