@@ -4,9 +4,11 @@
 //! command fetches lands in the cache (see [`cache`]), what it builds or logs in `target/xtask`.
 //! Start reading at [`ci`], the list of everything that runs on each change.
 
+mod bench;
 mod cache;
 mod ci;
 mod debian;
+mod demo;
 mod freestanding;
 mod fuzz;
 mod mpi;
@@ -35,6 +37,10 @@ enum Cmd {
     Ci(ci::Args),
     /// Compile wire, engine and device for the kernel and check the object.
     Freestanding(freestanding::Args),
+    /// Run an MPI job over usb4, then show usb4 next to tcp and shm: what `ci/demo` calls.
+    Demo(demo::Args),
+    /// Measure usb4 next to shm and tcp.
+    Bench(bench::Args),
     /// Run MPI benchmarks with every byte checked.
     Mpi(mpi::Args),
     /// Feed hostile input to everything that reads what a peer or a process wrote.
@@ -47,6 +53,8 @@ impl Cmd {
             Cmd::Ci(_) => "ci",
             Cmd::Freestanding(_) => "freestanding",
             Cmd::Mpi(_) => "mpi",
+            Cmd::Demo(_) => "demo",
+            Cmd::Bench(_) => "bench",
             Cmd::Fuzz(_) => "fuzz",
         }
     }
@@ -56,6 +64,8 @@ impl Cmd {
             Cmd::Ci(args) => ci::run(&args),
             Cmd::Freestanding(args) => freestanding::run(&args),
             Cmd::Mpi(args) => mpi::run(&args),
+            Cmd::Demo(args) => demo::run(&args),
+            Cmd::Bench(args) => bench::run(&args),
             Cmd::Fuzz(args) => fuzz::run(&args),
         }
     }

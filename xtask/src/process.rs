@@ -6,11 +6,12 @@
 use crate::ui::Task;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How a job ended.
@@ -68,10 +69,13 @@ pub(crate) fn run(
         .stderr(err)
         .process_group(0);
     let started = Instant::now();
+    let mut list = jobs();
     let mut child = command
         .spawn()
         .with_context(|| format!("start {}", command.get_program().to_string_lossy()))?;
     let pid = Pid::from_child(&child);
+    list.insert(pid.as_raw_nonzero().get());
+    drop(list);
     let mut seen = HashSet::new();
     let how = loop {
         if let Some(status) = child.try_wait().context("wait for the job")? {
@@ -99,6 +103,7 @@ pub(crate) fn run(
         let _ = child.kill();
     }
     let _ = child.wait();
+    jobs().remove(&pid.as_raw_nonzero().get());
     reap();
     let text = String::from_utf8_lossy(&fs::read(log).context("read the log")?).into_owned();
     let (ok, how) = match how {
@@ -143,16 +148,24 @@ fn group_alive(leader: Pid) -> bool {
         .any(|s| s.group == group && s.state != 'Z')
 }
 
+/// Leaders of the jobs that are running: theirs is [`run`]'s own wait.
+fn jobs() -> MutexGuard<'static, BTreeSet<i32>> {
+    static JOBS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+    JOBS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Collects orphans that ended, so that they do not stay zombies while this process lives.
 fn reap() {
-    let orphans: Vec<i32> = {
-        let own = rustix::process::getpid().as_raw_nonzero().get();
-        pids()
-            .into_iter()
-            .filter(|pid| stat(*pid).is_some_and(|s| s.parent == own && s.state == 'Z'))
-            .collect()
-    };
-    for pid in orphans.into_iter().filter_map(Pid::from_raw) {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let zombie = |pid: &i32| stat(*pid).is_some_and(|s| s.parent == own && s.state == 'Z');
+    let zombies: Vec<i32> = pids().into_iter().filter(zombie).collect();
+    // A job is started and listed under this lock, so one that is not listed is nobody's.
+    let jobs = jobs();
+    for pid in zombies
+        .into_iter()
+        .filter(|pid| !jobs.contains(pid))
+        .filter_map(Pid::from_raw)
+    {
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
 }

@@ -72,6 +72,13 @@ impl Task {
         }
     }
 
+    /// Moves a bar on to `position`.
+    pub(crate) fn set(&self, position: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(position);
+        }
+    }
+
     /// Called while waiting: away from a terminal it says once a minute that the work goes on.
     pub(crate) fn tick(&mut self) {
         if self.bar.is_none() && self.said.elapsed() >= Duration::from_secs(60) {

@@ -171,6 +171,11 @@ impl Checked {
         self.errors += other.errors;
     }
 
+    /// Something was checked and nothing was wrong.
+    pub(crate) fn is_right(&self) -> bool {
+        self.errors == 0 && self.messages > 0
+    }
+
     /// Reads `PREFIX.RANK` of every rank.
     fn read(prefix: &Path, ranks: u32) -> Result<Checked> {
         let mut sum = Checked::default();
@@ -220,7 +225,7 @@ impl Bench<'_> {
     /// A checker that finds nothing may be blind: with bits flipped on arrival it must complain.
     pub(crate) fn prove_checker(&self) -> Result<()> {
         let args = ["-iter", "30", "-msglog", "4:8", "PingPong", "Allreduce", "Bcast"].map(str::to_string);
-        let (_, checked) = self.job("IMB-MPI1", 2, &args, true, Duration::from_secs(120))?;
+        let (_, checked) = self.job("IMB-MPI1", 2, &args, true, Duration::from_secs(120), None)?;
         if checked.errors == 0 {
             bail!("the checker did not notice bits flipped on purpose");
         }
@@ -251,7 +256,7 @@ impl Bench<'_> {
         let what = format!("{} on {ranks} ranks, {}", program.name, self.name);
         let mut task = Task::start(&what, None);
         let began = Instant::now();
-        let outcome = self.job_with(program.name, ranks, &args, false, limit, Some(&mut task));
+        let outcome = self.job(program.name, ranks, &args, false, limit, Some(&mut task));
         let (text, checked) = match outcome {
             Ok(done) => done,
             Err(error) => {
@@ -268,18 +273,8 @@ impl Bench<'_> {
         Ok(checked)
     }
 
+    /// Runs `program` with the checker; returns its output and what the checkers report.
     pub(crate) fn job(
-        &self,
-        program: &str,
-        ranks: u32,
-        args: &[String],
-        fault: bool,
-        limit: Duration,
-    ) -> Result<(String, Checked)> {
-        self.job_with(program, ranks, args, fault, limit, None)
-    }
-
-    fn job_with(
         &self,
         program: &str,
         ranks: u32,
@@ -334,7 +329,7 @@ fn judge(program: &Program, ranks: u32, text: &str, largest: f64, checked: &Chec
             bail!("{name} did not reach messages of {largest} bytes");
         }
     }
-    if checked.errors > 0 || checked.messages == 0 {
+    if !checked.is_right() {
         bail!("{checked}");
     }
     Ok(tables.len())
