@@ -28,6 +28,8 @@ pub struct LinkSlot<H: Home> {
     pub(crate) turns: Turns,
     /// The link was up when last looked at.
     up: AtomicBool,
+    /// When the link's timers are due, as of the last turn; used by whoever holds the copy phase.
+    pub(crate) deadline: AtomicU64,
     owner: Owner,
     pub(crate) link: Lock<H::Lock, Option<Link>>,
 }
@@ -39,6 +41,7 @@ impl<H: Home> Default for LinkSlot<H> {
             generation: AtomicU32::new(0),
             turns: Turns::default(),
             up: AtomicBool::new(false),
+            deadline: AtomicU64::new(0),
             owner: Owner::new(),
             link: Lock::new(None),
         }
@@ -134,6 +137,7 @@ impl<H: Home> Device<H> {
         let generation = next_generation(generation);
         slot.generation.store(u32::from(generation), Ordering::Relaxed);
         let id = LinkId::new(index, generation);
+        slot.deadline.store(0, Ordering::Relaxed);
         let mut link = slot.link.lock();
         *link = Some(Link::new(config, storage));
         slot.id.store(id.0, Ordering::Release);

@@ -123,7 +123,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         };
         let remote = (random & !self.mask) | u64::from(index);
         let generation = next_generation(generation_of(slot.state.load(Ordering::Relaxed)));
-        let owner = (region.client.index() as u64) << 32 & OWNER;
+        let live = live(generation, region.client);
         let info = Info {
             region,
             remote_key: remote,
@@ -133,8 +133,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         slot.info.with_mut(|cell| unsafe { *cell = Some(info) });
         // SAFETY: as above.
         slot.mem.with_mut(|cell| unsafe { *cell = Some(mem) });
-        slot.state
-            .store(u64::from(generation) << 48 | LIVE | owner, Ordering::Release);
+        slot.state.store(live, Ordering::Release);
         Ok(Keys {
             local: join(index, generation),
             remote,
@@ -150,11 +149,10 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         addr: u64,
         len: u64,
     ) -> Result<MemAt, Denied> {
-        let (_, slot) = self.named(key).ok_or(Denied(None))?;
-        if !owned_by(slot.state.load(Ordering::Relaxed), client) {
-            return Err(Denied(None));
-        }
-        self.acquire(key, |info| {
+        let (index, generation) = split(key);
+        let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
+        let live = live(generation, client);
+        self.acquire(slot, key, live, |info| {
             if info.region.client == client {
                 info.region.span(addr, len)
             } else {
@@ -177,7 +175,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         let index = u16::try_from(key & self.mask).map_err(|_| Denied(None))?;
         let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
         let generation = generation_of(slot.state.load(Ordering::Relaxed));
-        self.acquire(join(index, generation), |info| {
+        self.acquire(slot, join(index, generation), live(generation, client), |info| {
             let region = &info.region;
             let allowed = info.remote_key == key
                 && region.client == client
@@ -192,6 +190,22 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
     pub(crate) fn release(&self, mem: MemRef) -> Option<ClientId> {
         let (index, slot) = self.named(u32::try_from(mem.0).ok()?)?;
         let mut state = slot.state.load(Ordering::Relaxed);
+        // The common case first.
+        if state & PHASE == LIVE && state & REFS != 0 {
+            let next = state.wrapping_sub(1);
+            match slot
+                .state
+                .compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return None,
+                Err(now) => state = now,
+            }
+        }
+        self.release_slow(index, slot, state)
+    }
+
+    #[cold]
+    fn release_slow(&self, index: u16, slot: &RegionSlot<M>, mut state: u64) -> Option<ClientId> {
         loop {
             if state & REFS == 0 {
                 return None;
@@ -307,12 +321,18 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         })
     }
 
+    /// `live` is the state the slot must be in, but for its references.
     #[inline]
-    fn acquire(&self, key: u32, span: impl FnOnce(&Info) -> Option<u64>) -> Result<MemAt, Denied> {
-        let (_, slot) = self.named(key).ok_or(Denied(None))?;
+    fn acquire(
+        &self,
+        slot: &RegionSlot<M>,
+        key: u32,
+        live: u64,
+        span: impl FnOnce(&Info) -> Option<u64>,
+    ) -> Result<MemAt, Denied> {
         let mut state = slot.state.load(Ordering::Relaxed);
         loop {
-            if state & PHASE != LIVE || !is(state, key) || state & REFS == REFS {
+            if state & !REFS != live || state & REFS == REFS {
                 return Err(Denied(None));
             }
             let next = state.wrapping_add(1);
@@ -381,6 +401,15 @@ impl Region {
         let end = offset.checked_add(len)?;
         (end <= self.len).then_some(offset)
     }
+}
+
+/// The state of a live region without references. Generation 0 is never live: no key names it.
+#[inline]
+fn live(generation: u16, client: ClientId) -> u64 {
+    if generation == 0 {
+        return u64::MAX;
+    }
+    u64::from(generation) << 48 | LIVE | (client.index() as u64) << 32 & OWNER
 }
 
 #[inline]

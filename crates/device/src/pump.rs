@@ -3,6 +3,7 @@
 use usb4_engine::{Fate, Link, MemAt, Nanos, Plan, RailId, RxToken, Slab, Source, Staged, TxSlot};
 
 use crate::links::{CopyPhase, LinkSlot};
+use crate::sync::Ordering;
 use crate::{Device, Home, LinkId, LockGuard, Port};
 
 /// Plans run per hold of the link's lock.
@@ -176,7 +177,8 @@ impl<'a, H: Home> Turn<'a, H> {
             return;
         };
         if let Some(link) = guard.as_mut() {
-            if link.deadline().is_some_and(|deadline| deadline <= self.now) {
+            // What has become due since the last turn can wait until that turn's deadline, or the next turn.
+            if self.slot.deadline.load(Ordering::Relaxed) <= self.now {
                 link.on_timer(self.now);
             }
         }
@@ -204,6 +206,9 @@ impl<'a, H: Home> Turn<'a, H> {
         done.progress |= posted != 0;
         done.more |= posted == POSTS;
         done.deadline = link.deadline();
+        self.slot
+            .deadline
+            .store(done.deadline.unwrap_or(Nanos::MAX), Ordering::Relaxed);
         done.reset = link.take_reset();
         done.down = !link.is_up();
     }

@@ -2,8 +2,8 @@
 //! engine, and of the home only the copies:
 //!
 //! ```text
-//! cargo build --release -p usb4-device --features alloc --example message_cost
-//! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/examples/message_cost pingpong 10000
+//! cargo build --release -p usb4-device --features alloc --example turn_cost
+//! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/examples/turn_cost pingpong 10000
 //! ```
 //!
 //! Counted is what a home calls on one side: submit, receive, service. Prints the number of messages and frames.
@@ -12,6 +12,7 @@
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
     reason = "an example"
 )]
 
@@ -92,7 +93,6 @@ impl Home for Lean {
 
 /// A frame lies in its sender's slot until the receiver is done with it.
 struct LeanPort {
-    slots: Bytes,
     posted: RefCell<Vec<(TxSlot, u16)>>,
     peer_slots: Arc<Bytes>,
     my_slots: Arc<Bytes>,
@@ -206,7 +206,6 @@ fn side(local: u128, peer: u128, mine: &Arc<Bytes>, theirs: &Arc<Bytes>) -> Side
     Side {
         device,
         port: LeanPort {
-            slots: Bytes::new(0),
             posted: RefCell::default(),
             peer_slots: theirs.clone(),
             my_slots: mine.clone(),
@@ -327,13 +326,15 @@ fn main() {
         post_receives(&mut sides[at], u64::from(DEPTH), len);
     }
     let (mut now, mut frames, mut posted, mut echoes) = (1_000, 0_u64, 0_u64, 0_u64);
+    let mut arrived: Vec<(TxSlot, u16)> = Vec::new();
     let mut wire: [Vec<(TxSlot, u16)>; 2] = [Vec::new(), Vec::new()];
     while sides[0].sent < count || (echo && sides[1].sent < count) {
         now += 2_000;
         for at in 0..2 {
             let side = &mut sides[at];
             side.now = now;
-            let arrived = std::mem::take(&mut wire[1 - at]);
+            std::mem::swap(&mut arrived, &mut wire[1 - at]);
+            wire[1 - at].clear();
             let mut submit = false;
             if at == 0 {
                 let outstanding = if echo {
@@ -358,16 +359,15 @@ fn main() {
             }
             let received = poll(side);
             post_receives(side, received, len);
-            wire[at] = side.port.posted.take();
+            wire[at].append(&mut side.port.posted.borrow_mut());
             frames += wire[at].len() as u64;
             // The peer reads a frame from the slot before the next turn of this side.
-            for slot in arrived {
+            for slot in arrived.drain(..) {
                 let other = &sides[1 - at];
                 other.device.tx_completed(other.link, now, RAIL, slot.0);
             }
         }
     }
-    let _ = &sides[0].port.slots;
     println!(
         "mode={mode} messages={} frames={frames}",
         sides[0].sent + sides[1].sent
