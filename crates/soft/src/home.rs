@@ -10,6 +10,7 @@ use parking_lot::lock_api::RawMutex as _;
 use usb4_device::{ClientId, Home, RawLock};
 
 use crate::cable::Cable;
+use crate::crc::crc32c;
 use crate::fork::Descriptor;
 use crate::memory::Mapping;
 use crate::queue::QueueMemory;
@@ -42,7 +43,7 @@ impl Home for SoftHome {
 
     #[inline]
     fn crc32c(&self, crc: u32, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc, bytes)
+        crc32c(crc, bytes)
     }
 
     fn wake(&self, waker: &Arc<Bell>) {

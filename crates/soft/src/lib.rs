@@ -24,6 +24,8 @@ mod clock;
 #[cfg(not(loom))]
 mod core;
 #[cfg(not(loom))]
+mod crc;
+#[cfg(not(loom))]
 mod detached;
 #[cfg(not(loom))]
 mod device;

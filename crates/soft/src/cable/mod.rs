@@ -12,6 +12,7 @@ mod port;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 
@@ -56,7 +57,10 @@ impl CableEnd {
     /// Joins it with the neighbour's region and the doorbell that wakes the neighbour.
     pub(crate) fn join(self, region: OwnedFd, doorbell: OwnedFd) -> io::Result<Cable> {
         let theirs = Mapping::open(region.as_fd(), REGION, Sharing::ReadOnly)?.dont_fork()?;
+        let (our_words, their_words) = (Words::of(&self.ours)?, Words::of(&theirs)?);
         Ok(Cable {
+            our_words,
+            their_words,
             ours: self.ours,
             theirs,
             doorbell: Descriptor::new(doorbell)?,
@@ -127,9 +131,60 @@ struct Rx {
     fresh: bool,
 }
 
+/// The shared words of a region.
+#[derive(Debug)]
+struct Words {
+    wakeup: NonNull<AtomicU64>,
+    frames: NonNull<[AtomicU64; SLOTS]>,
+    done: NonNull<[AtomicU64; SLOTS]>,
+}
+
+// SAFETY: pointers to atomics in a mapping that is shared anyway.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    fn of(region: &Mapping) -> io::Result<Self> {
+        let ring = |at| region.words(at, SLOTS).first_chunk::<SLOTS>().map(NonNull::from);
+        let (wakeup, frames, done) = (region.words(WAKEUP, 1).first(), ring(TX_RING), ring(DONE_RING));
+        match (wakeup, frames, done) {
+            (Some(wakeup), Some(frames), Some(done)) => Ok(Self {
+                wakeup: NonNull::from(wakeup),
+                frames,
+                done,
+            }),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Odd while the region's owner sleeps.
+    #[inline]
+    fn wakeup(&self) -> &AtomicU64 {
+        // SAFETY: points into the mapping next to `self` in its cable; a region for reading takes loads only.
+        unsafe { self.wakeup.as_ref() }
+    }
+
+    /// Frames the region's owner has sent.
+    #[inline]
+    fn frames(&self) -> &[AtomicU64; SLOTS] {
+        // SAFETY: as above.
+        unsafe { self.frames.as_ref() }
+    }
+
+    /// Slots of the other side the region's owner has done with.
+    #[inline]
+    fn done(&self) -> &[AtomicU64; SLOTS] {
+        // SAFETY: as above.
+        unsafe { self.done.as_ref() }
+    }
+}
+
 /// A joined cable, as seen from one side.
 #[derive(Debug)]
 pub(crate) struct Cable {
+    our_words: Words,
+    their_words: Words,
     ours: Mapping,
     theirs: Mapping,
     /// Wakes the neighbour.
@@ -221,7 +276,7 @@ impl Cable {
         // SAFETY: the caller's promise.
         let (tx, rx) = unsafe { (&mut self.tx.borrow().fresh, &mut self.rx.borrow().fresh) };
         let fresh = std::mem::take(tx) | std::mem::take(rx);
-        if fresh && self.waker.must_wake(self.theirs.words(WAKEUP, 1)) {
+        if fresh && self.waker.must_wake(self.their_words.wakeup()) {
             socket::ring(&self.doorbell);
         }
     }
@@ -231,14 +286,14 @@ impl Cable {
     /// # Safety
     /// As for [`Cable::sender`] and [`Cable::receiver`].
     pub(crate) unsafe fn arm(&self) -> bool {
-        self.sleeper.lock().arm(self.ours.words(WAKEUP, 1));
+        self.sleeper.lock().arm(self.our_words.wakeup());
         // SAFETY: the caller's promise.
         unsafe { !self.receiver().ready() && !self.sender().ready() }
     }
 
     /// Withdraws [`Cable::arm`].
     pub(crate) fn disarm(&self) {
-        self.sleeper.lock().disarm(self.ours.words(WAKEUP, 1));
+        self.sleeper.lock().disarm(self.our_words.wakeup());
     }
 }
 
@@ -264,7 +319,7 @@ impl Sender<'_> {
     /// Whether the neighbour has handed a slot back.
     #[inline]
     pub(crate) fn ready(&self) -> bool {
-        self.tx.done.ready(self.cable.theirs.words(DONE_RING, SLOTS))
+        self.tx.done.ready(self.cable.their_words.done())
     }
 
     /// Sends the frame of `len` bytes in our slot `slot`. False if the slot is still posted: a mistake of ours.
@@ -273,7 +328,7 @@ impl Sender<'_> {
         if !self.tx.posted.insert(slot) {
             return false;
         }
-        let ring = self.cable.ours.words(TX_RING, SLOTS);
+        let ring = self.cable.our_words.frames();
         self.tx.frames.push(ring, u32::from(slot) | u32::from(len) << 16);
         self.tx.fresh = true;
         true
@@ -282,7 +337,7 @@ impl Sender<'_> {
     /// The next slot the neighbour has handed back.
     #[inline]
     pub(crate) fn completed(&mut self) -> Result<Option<u16>, Hostile> {
-        let ring = self.cable.theirs.words(DONE_RING, SLOTS);
+        let ring = self.cable.their_words.done();
         let Some(value) = self.tx.done.pop(ring)? else {
             return Ok(None);
         };
@@ -305,13 +360,13 @@ impl Receiver<'_> {
     /// Whether a frame is there.
     #[inline]
     pub(crate) fn ready(&self) -> bool {
-        self.rx.frames.ready(self.cable.theirs.words(TX_RING, SLOTS))
+        self.rx.frames.ready(self.cable.their_words.frames())
     }
 
     /// The next frame.
     #[inline]
     pub(crate) fn arrival(&mut self) -> Result<Option<Arrival>, Hostile> {
-        let ring = self.cable.theirs.words(TX_RING, SLOTS);
+        let ring = self.cable.their_words.frames();
         let Some(value) = self.rx.frames.pop(ring)? else {
             return Ok(None);
         };
@@ -326,7 +381,7 @@ impl Receiver<'_> {
     #[inline]
     pub(crate) fn release(&mut self, slot: u16) {
         if self.rx.held.remove(slot) {
-            let ring = self.cable.ours.words(DONE_RING, SLOTS);
+            let ring = self.cable.our_words.done();
             self.rx.done.push(ring, u32::from(slot));
             self.rx.fresh = true;
         }

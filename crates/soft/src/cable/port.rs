@@ -6,6 +6,7 @@ use usb4_device::Port;
 use usb4_engine::{Post, RxToken, TxSlot};
 
 use super::{Cable, SLOT};
+use crate::crc::crc32c;
 use crate::home::Memory;
 
 // The device calls a port from `service`, `receive_frames`, `remove_link` and their like, and those only whoever
@@ -37,7 +38,7 @@ impl Port<Memory> for Cable {
         };
         // SAFETY: within our slot, to which only this thread writes at the moment; the neighbour cannot.
         let payload = unsafe { std::slice::from_raw_parts(payload.as_ptr(), to.saturating_sub(from)) };
-        let crc = crc32c::crc32c(payload);
+        let crc = crc32c(0, payload);
         if let Ok(at) = u16::try_from(to) {
             self.write(slot, at, &crc.to_le_bytes());
         }

@@ -12,6 +12,7 @@ use super::calls::Stage;
 use crate::cable::{Cable, SLOTS};
 use crate::clock::now;
 use crate::core::{Port, RAIL};
+use crate::crc::crc32c;
 use crate::directory::Failure;
 use crate::home::random;
 use crate::socket;
@@ -111,7 +112,7 @@ impl Keeper {
 
     /// A control message, or what pretends to be one.
     pub(super) fn on_control(&mut self, id: u64, bytes: &[u8]) {
-        let Ok(control) = Control::parse(bytes, crc32c::crc32c_append) else {
+        let Ok(control) = Control::parse(bytes, crc32c) else {
             return;
         };
         if let Some(rail) = self.rail(id) {
@@ -155,11 +156,7 @@ impl Keeper {
             return;
         };
         // The control channel may lose messages: a peer that is stopped does not empty its socket.
-        let _ = socket::send(
-            connection.socket.as_fd(),
-            &control.emit(crc32c::crc32c_append),
-            &[],
-        );
+        let _ = socket::send(connection.socket.as_fd(), &control.emit(crc32c), &[]);
     }
 
     /// The session is agreed: makes the link.

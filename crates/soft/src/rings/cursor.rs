@@ -17,6 +17,19 @@ use super::sync::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hostile;
 
+/// The place of a position.
+#[inline]
+fn entry<const N: usize>(ring: &[AtomicU64; N], position: u32) -> &AtomicU64 {
+    &ring[position as usize % N]
+}
+
+/// The depth of a ring, which must be a power of two for positions to wrap.
+#[expect(clippy::cast_possible_truncation, reason = "checked")]
+const fn depth<const N: usize>() -> u32 {
+    assert!(N.is_power_of_two() && N <= 1 << 16);
+    N as u32
+}
+
 #[inline]
 fn word(position: u32, value: u32) -> u64 {
     u64::from(position.wrapping_add(1)) << 32 | u64::from(value)
@@ -31,13 +44,10 @@ pub(crate) struct Producer {
 impl Producer {
     /// Writes `value` and publishes it together with everything written before it.
     #[inline]
-    pub(crate) fn push(&mut self, ring: &[AtomicU64], value: u32) {
-        let mask = ring.len().wrapping_sub(1);
-        if let Some(entry) = ring.get(self.position as usize & mask) {
-            // Release: the frame (or, for a completion, the end of our reads of it) comes before its entry.
-            // Pairs with the acquire in `Consumer::pop`.
-            entry.store(word(self.position, value), Ordering::Release);
-        }
+    pub(crate) fn push<const N: usize>(&mut self, ring: &[AtomicU64; N], value: u32) {
+        // Release: the frame (or, for a completion, the end of our reads of it) comes before its entry. Pairs
+        // with the acquire in `Consumer::pop`.
+        entry(ring, self.position).store(word(self.position, value), Ordering::Release);
         self.position = self.position.wrapping_add(1);
     }
 }
@@ -51,11 +61,9 @@ pub(crate) struct Consumer {
 impl Consumer {
     /// Takes the next value, if there is one.
     #[inline]
-    pub(crate) fn pop(&mut self, ring: &[AtomicU64]) -> Result<Option<u32>, Hostile> {
-        let mask = ring.len().wrapping_sub(1);
-        let entry = ring.get(self.position as usize & mask).ok_or(Hostile)?;
+    pub(crate) fn pop<const N: usize>(&mut self, ring: &[AtomicU64; N]) -> Result<Option<u32>, Hostile> {
         // Acquire: pairs with the release in `Producer::push`.
-        let seen = entry.load(Ordering::Acquire);
+        let seen = entry(ring, self.position).load(Ordering::Acquire);
         let (sequence, value) = ((seen >> 32) as u32, (seen & 0xffff_ffff) as u32);
         let wanted = self.position.wrapping_add(1);
         if sequence == wanted {
@@ -63,19 +71,19 @@ impl Consumer {
             return Ok(Some(value));
         }
         // A word of an earlier lap, or of none yet.
-        let depth = u32::try_from(ring.len()).map_err(|_| Hostile)?;
+        let depth = const { depth::<N>() };
         if sequence == wanted.wrapping_sub(depth) || (seen == 0 && self.position < depth) {
             return Ok(None);
         }
         Err(Hostile)
     }
 
-    /// Whether a value is there, without taking it. True as well when the ring is broken: `pop` says so.
+    /// Whether a value is there, or a broken ring, of which `pop` tells.
     #[inline]
-    pub(crate) fn ready(&self, ring: &[AtomicU64]) -> bool {
-        let mut peek = Self {
-            position: self.position,
-        };
-        !matches!(peek.pop(ring), Ok(None))
+    pub(crate) fn ready<const N: usize>(&self, ring: &[AtomicU64; N]) -> bool {
+        let seen = entry(ring, self.position).load(Ordering::Relaxed);
+        // Nothing new: a word of the lap before, or of none.
+        let before = self.position.wrapping_add(1).wrapping_sub(const { depth::<N>() });
+        (seen >> 32) as u32 != before && seen != 0
     }
 }

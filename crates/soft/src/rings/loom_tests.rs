@@ -6,15 +6,15 @@ use loom::thread;
 use super::sync::{AtomicU64, Ordering};
 use super::*;
 
-fn words(count: usize) -> Arc<Vec<AtomicU64>> {
-    Arc::new((0..count).map(|_| AtomicU64::new(0)).collect())
+fn words<const N: usize>() -> Arc<[AtomicU64; N]> {
+    Arc::new(std::array::from_fn(|_| AtomicU64::new(0)))
 }
 
 /// A direction of a cable with two slots and rings of two entries, three frames through it.
 #[test]
 fn a_frame_is_read_whole_and_its_slot_is_not_rewritten_before() {
     loom::model(|| {
-        let (frames, done, slots) = (words(2), words(2), words(2));
+        let (frames, done, slots) = (words::<2>(), words::<2>(), words::<2>());
         let sender = {
             let (frames, done, slots) = (frames.clone(), done.clone(), slots.clone());
             thread::spawn(move || {
@@ -53,18 +53,18 @@ fn a_frame_is_read_whole_and_its_slot_is_not_rewritten_before() {
 #[test]
 fn a_sleeper_never_misses_a_frame() {
     loom::model(|| {
-        let (frames, word, bell) = (words(1), words(1), words(1));
+        let (frames, word, bell) = (words::<1>(), words::<1>(), words::<1>());
         let sender = {
             let (frames, word, bell) = (frames.clone(), word.clone(), bell.clone());
             thread::spawn(move || {
                 Producer::default().push(&frames, 7);
-                if Waker::default().must_wake(&word) {
+                if Waker::default().must_wake(&word[0]) {
                     bell[0].store(1, Ordering::Release);
                 }
             })
         };
         let mut sleeper = Sleeper::default();
-        sleeper.arm(&word);
+        sleeper.arm(&word[0]);
         let asleep = !Consumer::default().ready(&frames);
         sender.join().unwrap();
         assert!(!asleep || bell[0].load(Ordering::Acquire) == 1);

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use super::sync::{AtomicU64, Ordering};
 use super::*;
 
-fn ring(depth: usize) -> Vec<AtomicU64> {
-    (0..depth).map(|_| AtomicU64::new(0)).collect()
+fn ring<const N: usize>() -> [AtomicU64; N] {
+    std::array::from_fn(|_| AtomicU64::new(0))
 }
 
 #[test]
 fn values_come_out_in_order_over_many_laps_and_the_wrap_of_the_position() {
-    let ring = ring(4);
+    let ring = ring::<4>();
     let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
     for lap in 0..10_000u32 {
         for i in 0..=lap % 4 {
@@ -24,7 +24,7 @@ fn values_come_out_in_order_over_many_laps_and_the_wrap_of_the_position() {
 
 #[test]
 fn a_producer_that_overruns_the_consumer_is_hostile() {
-    let ring = ring(4);
+    let ring = ring::<4>();
     let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
     for value in 0..5 {
         producer.push(&ring, value);
@@ -34,7 +34,7 @@ fn a_producer_that_overruns_the_consumer_is_hostile() {
 
 #[test]
 fn any_word_that_is_not_the_next_or_a_lap_old_is_hostile() {
-    let ring = ring(4);
+    let ring = ring::<4>();
     for sequence in [2u64, 3, 5, 0xffff_ffff, 0x8000_0000] {
         ring[0].store(sequence << 32 | 9, Ordering::Relaxed);
         assert_eq!(Consumer::default().pop(&ring), Err(Hostile), "{sequence:#x}");
@@ -45,15 +45,15 @@ fn any_word_that_is_not_the_next_or_a_lap_old_is_hostile() {
 
 #[test]
 fn a_waker_rings_once_per_sleep() {
-    let word = ring(1);
+    let word = ring::<1>();
     let (mut sleeper, waker) = (Sleeper::default(), Waker::default());
-    assert!(!waker.must_wake(&word));
+    assert!(!waker.must_wake(&word[0]));
     for _ in 0..3 {
-        sleeper.arm(&word);
-        assert!(waker.must_wake(&word));
-        assert!(!waker.must_wake(&word));
-        sleeper.disarm(&word);
-        assert!(!waker.must_wake(&word));
+        sleeper.arm(&word[0]);
+        assert!(waker.must_wake(&word[0]));
+        assert!(!waker.must_wake(&word[0]));
+        sleeper.disarm(&word[0]);
+        assert!(!waker.must_wake(&word[0]));
     }
 }
 
@@ -62,7 +62,7 @@ fn a_waker_rings_once_per_sleep() {
 fn frames_and_completions_between_two_threads_are_never_lost_or_mixed_up() {
     const SLOTS: usize = 8;
     const FRAMES: u64 = 200_000;
-    let shared = Arc::new((ring(SLOTS), ring(SLOTS), ring(SLOTS)));
+    let shared = Arc::new((ring::<SLOTS>(), ring::<SLOTS>(), ring::<SLOTS>()));
     let sender = {
         let shared = Arc::clone(&shared);
         std::thread::spawn(move || {

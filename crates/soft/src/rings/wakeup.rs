@@ -16,23 +16,19 @@ pub(crate) struct Sleeper {
 
 impl Sleeper {
     /// Announces the sleep. The caller looks at the rings after it.
-    pub(crate) fn arm(&mut self, word: &[AtomicU64]) {
+    pub(crate) fn arm(&mut self, word: &AtomicU64) {
         if self.count % 2 == 0 {
             self.count = self.count.wrapping_add(1);
         }
-        if let Some(word) = word.first() {
-            word.store(self.count, Ordering::Relaxed);
-        }
+        word.store(self.count, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// Takes the announcement back.
-    pub(crate) fn disarm(&mut self, word: &[AtomicU64]) {
+    pub(crate) fn disarm(&mut self, word: &AtomicU64) {
         if self.count % 2 == 1 {
             self.count = self.count.wrapping_add(1);
-            if let Some(word) = word.first() {
-                word.store(self.count, Ordering::Relaxed);
-            }
+            word.store(self.count, Ordering::Relaxed);
         }
     }
 }
@@ -55,9 +51,9 @@ impl Default for Waker {
 impl Waker {
     /// After writing to the rings: whether the sleeper must be woken.
     #[inline]
-    pub(crate) fn must_wake(&self, word: &[AtomicU64]) -> bool {
+    pub(crate) fn must_wake(&self, word: &AtomicU64) -> bool {
         fence(Ordering::SeqCst);
-        let count = word.first().map_or(0, |word| word.load(Ordering::Relaxed));
+        let count = word.load(Ordering::Relaxed);
         if count % 2 == 0 || count == self.rung.load(Ordering::Relaxed) {
             return false;
         }
