@@ -11,4 +11,5 @@ mod connected;
 mod hostile;
 mod lifecycle;
 mod messages;
+mod threads;
 mod world;

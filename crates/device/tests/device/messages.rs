@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::world::{Memory, Shape, World, pattern, rma, send};
-use usb4_device::{Access, EndpointKind};
+use crate::world::{Memory, Shape, Side, User, World, deliver, pattern, rma, send};
+use usb4_device::{Access, EndpointKind, RegionConfig};
 use usb4_ring_abi::{Cqe, CqeStatus, Op, Sqe, cqe_flags, sqe_flags};
 
 const BASE: u64 = 0x10_0000;
@@ -233,4 +233,78 @@ fn clients_are_asked_to_call_only_while_the_home_does_not_poll() {
     assert!(!world.device(&a).arm_all(), "there is an entry to take first");
     assert!(world.device(&a).submit_all(world.now));
     assert!(world.device(&a).arm_all());
+}
+
+#[test]
+fn damaged_payload_is_noticed_and_comes_again() {
+    let mut world = World::with(|config| config.payload_crc = true);
+    let (mut a, mut b) = world.pair();
+    let mut dice = 1_u64;
+    world.damage = Box::new(move |frame| {
+        dice = dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        if dice >> 62 == 0 && frame.len() > 1000 {
+            let middle = frame.len() / 2;
+            frame[middle] ^= 0x10;
+        }
+    });
+    let (from, to) = (Memory::of(&pattern(100_000)), Memory::zeroed(100_000));
+    let (from_keys, to_keys) = (
+        world.register(&a, &from, Access::LOCAL),
+        world.register(&b, &to, Access::LOCAL),
+    );
+    b.receive(1, to_keys, BASE, 100_000);
+    world.submit(&mut b);
+    a.post(send(2, from_keys, BASE, 100_000));
+    world.submit(&mut a);
+    world.settle();
+    assert_eq!(a.outcomes(), [(2, CqeStatus::Ok)]);
+    assert_eq!(to.bytes(), pattern(100_000));
+    let counters = world.sides[1].device.counters(world.sides[1].link).unwrap();
+    assert!(counters.rx_corrupt > 3, "{}", counters.rx_corrupt);
+}
+
+#[test]
+fn a_host_reaches_its_own_endpoints_and_an_endpoint_itself() {
+    let mut side = Side::new(5, 5, |_| ());
+    let device = side.device.clone();
+    let user = || {
+        let client = device.add_client(Shape::default().quota, None).unwrap();
+        User::of_client(&device, 0, client, EndpointKind::Datagram, Shape::default())
+    };
+    let (mut a, mut b) = (user(), user());
+    let memory = [Memory::of(&pattern(10_000)), Memory::zeroed(10_000)];
+    let register = |user: &User, memory: &Memory| {
+        let config = RegionConfig {
+            addr: BASE,
+            len: 10_000,
+            access: Access::REMOTE_READ,
+            peer: None,
+            mem: memory.clone(),
+        };
+        device.register(user.client, config).unwrap()
+    };
+    let (ka, kb) = (register(&a, &memory[0]), register(&b, &memory[1]));
+    b.ah = device.create_ah(b.client, b.ep, &a.addr).unwrap();
+    a.receive(1, ka, BASE, 64);
+    a.receive(2, ka, BASE, 64);
+    a.ah = device.create_ah(a.client, a.ep, &a.addr).unwrap();
+    a.post(send(3, ka, BASE + 100, 64));
+    b.post(rma(Op::Read, 4, kb, BASE, 10_000, (BASE, ka.remote)));
+    b.post(send(5, kb, BASE, 64));
+    for user in [&mut a, &mut b] {
+        user.rq.publish();
+        user.sq.publish();
+        device.submit(user.ep, 0);
+    }
+    for turn in 0..2000 {
+        side.service(turn * 1000);
+        deliver(&side, &side, turn * 1000, &mut |_| ());
+    }
+    let mut done: Vec<_> = a.outcomes().into_iter().chain(b.outcomes()).collect();
+    done.sort_unstable_by_key(|(name, _)| *name);
+    let ok = CqeStatus::Ok;
+    assert_eq!(done, [(1, ok), (2, ok), (3, ok), (4, ok), (5, ok)]);
+    assert_eq!(memory[1].bytes()[64..], pattern(10_000)[64..]);
 }

@@ -10,6 +10,7 @@ use usb4_device::{
 };
 use usb4_engine::{
     EpAddr, Fate, LinkConfig, LinkStorage, Nanos, NodeId, Post, RailConfig, RailId, RxToken, Slab, TxSlot,
+    payload_span,
 };
 use usb4_ring_abi::{Consumer, Cqe, CqeStatus, Op, Producer, QueueGeometry, Rqe, Sqe};
 
@@ -18,17 +19,33 @@ pub(crate) const RAIL: RailId = RailId(0);
 
 pub(crate) type Words = Arc<[AtomicU64]>;
 
-/// Registered memory: bytes that count their owners.
+/// Registered memory: bytes, and how often the device has used them.
 #[derive(Clone, Default)]
-pub(crate) struct Memory(pub(crate) Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Memory(pub(crate) Arc<Mutex<Vec<u8>>>, pub(crate) Arc<Uses>);
+
+/// Copies to and from a [`Memory`].
+#[derive(Default)]
+pub(crate) struct Uses {
+    pub(crate) running: AtomicU32,
+    pub(crate) begun: AtomicU32,
+}
 
 impl Memory {
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        Self(Arc::new(Mutex::new(bytes.to_vec())))
+        Self(Arc::new(Mutex::new(bytes.to_vec())), Arc::default())
     }
 
     pub(crate) fn zeroed(len: usize) -> Self {
         Self::of(&vec![0; len])
+    }
+
+    /// What the device does with it.
+    fn used<T>(&self, f: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        self.1.begun.fetch_add(1, Ordering::SeqCst);
+        self.1.running.fetch_add(1, Ordering::SeqCst);
+        let result = f(&mut self.0.lock().unwrap());
+        self.1.running.fetch_sub(1, Ordering::SeqCst);
+        result
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -36,13 +53,14 @@ impl Memory {
     }
 
     fn u64_at(&self, offset: u64, f: impl FnOnce(u64) -> Option<u64>) -> u64 {
-        let mut bytes = self.0.lock().unwrap();
-        let place = &mut bytes[offset as usize..][..8];
-        let old = u64::from_le_bytes(place.try_into().unwrap());
-        if let Some(new) = f(old) {
-            place.copy_from_slice(&new.to_le_bytes());
-        }
-        old
+        self.used(|bytes| {
+            let place = &mut bytes[offset as usize..][..8];
+            let old = u64::from_le_bytes((&*place).try_into().unwrap());
+            if let Some(new) = f(old) {
+                place.copy_from_slice(&new.to_le_bytes());
+            }
+            old
+        })
     }
 }
 
@@ -134,7 +152,7 @@ impl Port<Memory> for TestPort {
     }
 
     fn gather(&self, slot: TxSlot, at: u16, len: u16, mem: &Memory, offset: u64) {
-        let bytes = mem.0.lock().unwrap()[offset as usize..][..usize::from(len)].to_vec();
+        let bytes = mem.used(|bytes| bytes[offset as usize..][..usize::from(len)].to_vec());
         self.write(slot, at, &bytes);
     }
 
@@ -154,7 +172,7 @@ impl Port<Memory> for TestPort {
     fn scatter(&self, token: RxToken, at: u16, len: u16, mem: &Memory, offset: u64) {
         let frames = self.received.lock().unwrap();
         let bytes = &frames[token.0 as usize][usize::from(at)..][..usize::from(len)];
-        mem.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        mem.used(|memory| memory[offset as usize..][..bytes.len()].copy_from_slice(bytes));
     }
 
     fn release(&self, token: RxToken) {
@@ -164,14 +182,15 @@ impl Port<Memory> for TestPort {
 
 /// A host: a device, and its side of one link.
 pub(crate) struct Side {
-    pub(crate) device: Device<TestHome>,
+    pub(crate) device: Arc<Device<TestHome>>,
     pub(crate) port: TestPort,
     pub(crate) link: LinkId,
     scratch: Scratch,
 }
 
 impl Side {
-    fn new(node: u128, peer: u128, now: Nanos) -> Self {
+    /// A host with a link to `peer`, which may be itself.
+    pub(crate) fn new(node: u128, peer: u128, change: impl Fn(&mut LinkConfig)) -> Self {
         let config = DeviceConfig {
             max_clients: 4,
             max_endpoints: 16,
@@ -183,9 +202,9 @@ impl Side {
         };
         let home = TestHome::new(node as u64 ^ 77);
         let device = Device::new(home, &config, DeviceStorage::boxed(&config)).unwrap();
-        let (port, link) = add_link(&device, node, peer, now);
+        let (port, link) = add_link(&device, node, peer, 0, change);
         Self {
-            device,
+            device: Arc::new(device),
             port,
             link,
             scratch: Scratch::boxed(),
@@ -209,12 +228,18 @@ impl Side {
             "a buffer is missing"
         );
         let node = self.device.node().0;
-        (self.port, self.link) = add_link(&self.device, node, peer, now);
+        (self.port, self.link) = add_link(&self.device, node, peer, now, |_| ());
     }
 }
 
-fn add_link(device: &Device<TestHome>, node: u128, peer: u128, now: Nanos) -> (TestPort, LinkId) {
-    let config = LinkConfig {
+fn add_link(
+    device: &Device<TestHome>,
+    node: u128,
+    peer: u128,
+    now: Nanos,
+    change: impl Fn(&mut LinkConfig),
+) -> (TestPort, LinkId) {
+    let mut config = LinkConfig {
         tx_slots: 64,
         rx_tokens: 512,
         max_tx_flows: 32,
@@ -225,6 +250,7 @@ fn add_link(device: &Device<TestHome>, node: u128, peer: u128, now: Nanos) -> (T
         rail_window: 128,
         ..LinkConfig::new(NodeId(node), NodeId(peer))
     };
+    change(&mut config);
     let port = TestPort::new(&config);
     let link = device.add_link(config, LinkStorage::boxed(&config)).unwrap();
     let rail = RailConfig {
@@ -240,17 +266,63 @@ fn add_link(device: &Device<TestHome>, node: u128, peer: u128, now: Nanos) -> (T
     (port, link)
 }
 
+/// Hands over what one side has posted; `damage` may change a frame on its way.
+pub(crate) fn deliver(
+    sender: &Side,
+    receiver: &Side,
+    now: Nanos,
+    damage: &mut dyn FnMut(&mut Vec<u8>),
+) -> bool {
+    let mut any = false;
+    loop {
+        let Some((slot, mut frame)) = sender.port.sent.lock().unwrap().pop_front() else {
+            return any;
+        };
+        any = true;
+        sender.device.tx_completed(sender.link, now, RAIL, slot);
+        damage(&mut frame);
+        let len = u16::try_from(frame.len()).unwrap();
+        if let Some(payload) = payload_span(&frame, len) {
+            let (from, to) = (usize::from(payload.start), usize::from(payload.end));
+            if crc32c::crc32c(&frame[from..to]).to_le_bytes() != frame[to..to + 4] {
+                receiver.device.payload_corrupt(receiver.link);
+                continue;
+            }
+        }
+        let token = receiver.port.free.lock().unwrap().pop();
+        let token = token.expect("the RX pool covers what a link holds");
+        receiver.port.received.lock().unwrap()[token.0 as usize] = frame.clone();
+        let fate = receiver
+            .device
+            .receive_frame(receiver.link, now, RAIL, token, &frame, len);
+        if fate == Fate::Done {
+            receiver.port.release(token);
+        }
+    }
+}
+
+/// What happens to frames on their way.
+pub(crate) type Damage = Box<dyn FnMut(&mut Vec<u8>) + Send>;
+
 /// Both hosts and the time.
 pub(crate) struct World {
     pub(crate) sides: [Side; 2],
     pub(crate) now: Nanos,
+    /// May change frames on their way.
+    pub(crate) damage: Damage,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    /// With changes to the links' configuration.
+    pub(crate) fn with(change: impl Fn(&mut LinkConfig)) -> Self {
         Self {
-            sides: [Side::new(1, 2, 0), Side::new(2, 1, 0)],
+            sides: [Side::new(1, 2, &change), Side::new(2, 1, &change)],
             now: 0,
+            damage: Box::new(|_| ()),
         }
     }
 
@@ -260,39 +332,14 @@ impl World {
         let mut progress = false;
         for index in 0..2 {
             progress |= self.sides[index].service(self.now).progress;
-            progress |= self.deliver(index);
+            progress |= deliver(
+                &self.sides[index],
+                &self.sides[1 - index],
+                self.now,
+                &mut *self.damage,
+            );
         }
         progress
-    }
-
-    fn deliver(&mut self, from: usize) -> bool {
-        let (sender, receiver) = match &mut self.sides {
-            [a, b] if from == 0 => (a, b),
-            [a, b] => (b, a),
-        };
-        let mut any = false;
-        loop {
-            let Some((slot, frame)) = sender.port.sent.lock().unwrap().pop_front() else {
-                return any;
-            };
-            any = true;
-            sender.device.tx_completed(sender.link, self.now, RAIL, slot);
-            let token = receiver
-                .port
-                .free
-                .lock()
-                .unwrap()
-                .pop()
-                .expect("the RX pool covers what a link holds");
-            let len = u16::try_from(frame.len()).unwrap();
-            receiver.port.received.lock().unwrap()[token.0 as usize] = frame.clone();
-            let fate = receiver
-                .device
-                .receive_frame(receiver.link, self.now, RAIL, token, &frame, len);
-            if fate == Fate::Done {
-                receiver.port.release(token);
-            }
-        }
     }
 
     /// Turns until nothing happens any more, timers included.
