@@ -32,10 +32,10 @@ fn step(name: &'static str, limit: u64, command: Command) -> Step {
 }
 
 /// Another command of this program, as a step.
-fn own(args: &[&str]) -> Command {
+fn own(args: &str) -> Command {
     // Not current_exe(): building the workspace may replace that file meanwhile.
     let mut command = Command::new("/proc/self/exe");
-    command.args(args);
+    command.args(args.split(' '));
     command
 }
 
@@ -54,6 +54,7 @@ fn steps() -> Vec<Step> {
             "--no-fail-fast",
         ])
     };
+    let fuzz_seeds = cargo(["test", "--manifest-path", "fuzz/Cargo.toml"]);
     vec![
         step(
             "lock",
@@ -66,11 +67,23 @@ fn steps() -> Vec<Step> {
             15,
             cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
         ),
+        step("deny", 5, own("deny")),
         step("tests", 20, tests),
         step("doctests", 10, cargo(["test", "--workspace", "--doc"])),
         step("docs", 10, docs),
-        step("freestanding", 10, own(&["freestanding"])),
-        step("fuzz", 15, own(&["fuzz", "--seconds", "60"])),
+        step("loom", 20, own("loom")),
+        step("freestanding", 10, own("freestanding")),
+        step(
+            "sim",
+            15,
+            own("sim --messages 20000 --rails 2 --loss 0.01 --dup 0.01 --profile all"),
+        ),
+        step("fuzz-seeds", 10, fuzz_seeds),
+        step("fuzz", 10, own("fuzz --seconds 60")),
+        step("conformance", 15, own("conformance")),
+        step("mpi-mpich", 10, own("mpi --mpi mpich")),
+        step("mpi-openmpi", 10, own("mpi --mpi openmpi")),
+        step("mpi-openmpi-debian", 10, own("mpi --mpi openmpi-debian")),
     ]
 }
 

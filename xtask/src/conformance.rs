@@ -2,8 +2,10 @@
 
 use crate::process;
 use crate::ui::{Task, Verdict};
-use crate::workspace::{cargo, work};
+use crate::workspace::{cargo, target, work};
 use anyhow::Result;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -23,20 +25,14 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     } else {
         &args.device
     };
+    let bins = build()?;
     let mut lines = vec![];
     let mut failed = false;
     for device in devices {
         let mut task = Task::start(format!("conformance on {device}"), None);
-        let mut command = cargo([
-            "run",
-            "--quiet",
-            "--release",
-            "--package",
-            "usb4-testkit",
-            "--bin",
-            "usb4-conformance",
-        ]);
-        command.args(["--", "--device", device, "--repeat", &args.repeat.to_string()]);
+        let mut command = Command::new(bins.join("usb4-conformance"));
+        command.args(["--device", device, "--repeat", &args.repeat.to_string()]);
+        command.env("USB4_SOFTD", bins.join("usb4-softd"));
         let log = work()
             .join("conformance")
             .join(format!("{}.log", device.replace(',', "-")));
@@ -55,4 +51,22 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         }
     }
     Ok(Verdict::new(!failed, lines.join("; ")))
+}
+
+/// Builds the suite and the process that holds detached devices.
+fn build() -> Result<PathBuf> {
+    let mut task = Task::start("build the conformance suite", None);
+    let mut command = cargo([
+        "build",
+        "--release",
+        "--package",
+        "usb4-testkit",
+        "--package",
+        "usb4-soft",
+        "--bins",
+    ]);
+    let log = work().join("build/conformance.log");
+    process::run(&mut command, Duration::from_secs(1200), &log, Some(&mut task))?.require("cargo build")?;
+    task.done("built");
+    Ok(target().join("release"))
 }

@@ -13,6 +13,7 @@ mod demo;
 mod deny;
 mod freestanding;
 mod fuzz;
+mod loom;
 mod mpi;
 mod objcheck;
 mod process;
@@ -50,6 +51,10 @@ enum Cmd {
     Sim(sim::Args),
     /// Run the ring API's conformance suite.
     Conformance(conformance::Args),
+    /// Run the loom models.
+    Loom(loom::Args),
+    /// Build the libfabric provider and say where it is.
+    Provider(provider::Args),
     /// Run MPI benchmarks with every byte checked.
     Mpi(mpi::Args),
     /// Feed hostile input to everything that reads what a peer or a process wrote.
@@ -62,6 +67,8 @@ impl Cmd {
             Cmd::Ci(_) => "ci",
             Cmd::Freestanding(_) => "freestanding",
             Cmd::Mpi(_) => "mpi",
+            Cmd::Loom(_) => "loom",
+            Cmd::Provider(_) => "provider",
             Cmd::Deny(_) => "deny",
             Cmd::Sim(_) => "sim",
             Cmd::Conformance(_) => "conformance",
@@ -76,6 +83,8 @@ impl Cmd {
             Cmd::Ci(args) => ci::run(&args),
             Cmd::Freestanding(args) => freestanding::run(&args),
             Cmd::Mpi(args) => mpi::run(&args),
+            Cmd::Loom(args) => loom::run(&args),
+            Cmd::Provider(args) => provider::run(&args),
             Cmd::Deny(args) => deny::run(&args),
             Cmd::Sim(args) => sim::run(&args),
             Cmd::Conformance(args) => conformance::run(&args),
