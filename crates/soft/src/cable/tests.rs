@@ -15,6 +15,28 @@ fn pair() -> (Cable, Cable, OwnedFd, OwnedFd) {
     (a, b, a_bell, b_bell)
 }
 
+// SAFETY, for these four: a test has one thread, and drops each half before it takes the next.
+
+fn tx(cable: &Cable) -> Sender<'_> {
+    // SAFETY: see above.
+    unsafe { cable.sender() }
+}
+
+fn rx(cable: &Cable) -> Receiver<'_> {
+    // SAFETY: see above.
+    unsafe { cable.receiver() }
+}
+
+fn kick(cable: &Cable) {
+    // SAFETY: see above.
+    unsafe { cable.kick() };
+}
+
+fn arm(cable: &Cable) -> bool {
+    // SAFETY: see above.
+    unsafe { cable.arm() }
+}
+
 fn rung(bell: &OwnedFd) -> bool {
     rustix::io::read(bell, &mut [0; 8]).is_ok()
 }
@@ -24,20 +46,20 @@ fn a_frame_crosses_and_its_slot_comes_back() {
     let (a, b, _, _) = pair();
     // SAFETY: our slot, not posted.
     unsafe { a.slot(3).unwrap().as_ptr().write_bytes(0x5a, 100) };
-    assert!(unsafe { a.sender() }.send(3, 100));
-    assert!(!unsafe { a.sender() }.send(3, 100), "posted already");
-    let frame = unsafe { b.receiver() }.arrival().unwrap().unwrap();
+    assert!(tx(&a).send(3, 100));
+    assert!(!tx(&a).send(3, 100), "posted already");
+    let frame = rx(&b).arrival().unwrap().unwrap();
     assert_eq!(frame, Arrival { slot: 3, len: 100 });
     let mut copy = [0u8; 100];
     let from = b.arrived(3, 0, 100).unwrap();
     // SAFETY: within the neighbour's region.
     unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(from.as_ptr(), 100) };
     assert_eq!(copy, [0x5a; 100]);
-    assert_eq!(unsafe { a.sender() }.completed(), Ok(None));
-    unsafe { b.receiver() }.release(3);
-    unsafe { b.receiver() }.release(3);
-    assert_eq!(unsafe { a.sender() }.completed(), Ok(Some(3)));
-    assert_eq!(unsafe { a.sender() }.completed(), Ok(None));
+    assert_eq!(tx(&a).completed(), Ok(None));
+    rx(&b).release(3);
+    rx(&b).release(3);
+    assert_eq!(tx(&a).completed(), Ok(Some(3)));
+    assert_eq!(tx(&a).completed(), Ok(None));
 }
 
 #[test]
@@ -57,7 +79,7 @@ fn a_neighbour_that_announces_nonsense_is_hostile() {
     for word in [entry(SLOTS as u64, 64), entry(0, 4097), entry(0xffff, 0xffff)] {
         let (a, b, _, _) = pair();
         a.ours.words(TX_RING, 1)[0].store(word, Ordering::Release);
-        assert_eq!(unsafe { b.receiver() }.arrival(), Err(Hostile), "{word:#x}");
+        assert_eq!(rx(&b).arrival(), Err(Hostile), "{word:#x}");
     }
 }
 
@@ -67,23 +89,23 @@ fn a_slot_announced_twice_or_completed_unposted_is_hostile() {
     for (position, entry) in a.ours.words(TX_RING, 2).iter().enumerate() {
         entry.store((position as u64 + 1) << 32 | 64 << 16 | 5, Ordering::Release);
     }
-    assert!(unsafe { b.receiver() }.arrival().is_ok());
-    assert_eq!(unsafe { b.receiver() }.arrival(), Err(Hostile));
+    assert!(rx(&b).arrival().is_ok());
+    assert_eq!(rx(&b).arrival(), Err(Hostile));
     b.ours.words(DONE_RING, 1)[0].store(1 << 32 | 9, Ordering::Release);
-    assert_eq!(unsafe { a.sender() }.completed(), Err(Hostile));
+    assert_eq!(tx(&a).completed(), Err(Hostile));
 }
 
 #[test]
 fn a_sleeping_neighbour_is_woken_once() {
     let (a, b, _a_bell, b_bell) = pair();
-    unsafe { a.kick() };
+    kick(&a);
     assert!(!rung(&b_bell));
-    assert!(unsafe { b.arm() });
-    assert!(unsafe { a.sender() }.send(0, 64));
-    unsafe { a.kick() };
-    unsafe { a.kick() };
+    assert!(arm(&b));
+    assert!(tx(&a).send(0, 64));
+    kick(&a);
+    kick(&a);
     assert!(rung(&b_bell));
     assert!(!rung(&b_bell));
-    assert!(!unsafe { b.arm() }, "a frame is there");
+    assert!(!arm(&b), "a frame is there");
     b.disarm();
 }
