@@ -164,6 +164,13 @@ impl RxFlow {
         self.message = Message::None;
     }
 
+    /// Whether a chunk of this epoch belongs to the flow's next life rather than to the one that has ended: a frame
+    /// whose acknowledgement a lost rail took with it comes again over another, when its flow may be closed.
+    #[inline]
+    pub(crate) fn is_next_life(&self, epoch: u8) -> bool {
+        matches!(epoch.wrapping_sub(self.epoch), 1..=127)
+    }
+
     /// Whether there is a response chunk to stage, EXEC_ACK aside.
     #[inline]
     pub(crate) fn wants_to_respond(&self) -> bool {

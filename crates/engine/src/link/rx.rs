@@ -187,6 +187,10 @@ impl Link {
                 }
             }
             RxState::Free | RxState::Waiting => {
+                if !flow.is_next_life(seq.epoch) {
+                    self.stale();
+                    return true;
+                }
                 if flow.state == RxState::Free {
                     flow.reset(RxState::Waiting);
                 }
