@@ -54,7 +54,13 @@ impl World {
     /// Closes an endpoint; senders are refused with `Gone` from now on.
     pub fn close_endpoint(&mut self, ep: Endpoint) {
         self.hosts[ep.host].host.close_endpoint(ep.index);
-        self.tell_links(ep);
+        let now = self.now();
+        for link in self.links_of(ep.host) {
+            self.links[link]
+                .link
+                .close_target(now, ep.index, &self.hosts[ep.host].host);
+            self.request_service(link, now);
+        }
     }
 
     /// A region of `bytes` on a host.

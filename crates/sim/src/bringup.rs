@@ -83,17 +83,20 @@ impl World {
         };
         let rng = &mut self.ports[port].rng;
         feed(&mut fsm, now, &mut || rng.next_u64());
-        let mut up = false;
+        let mut changed = false;
         while let Some(action) = fsm.poll_output() {
             match action {
                 Action::Send(message) => self.send_control(port, message.emit(crc32c::crc32c_append)),
                 Action::EnablePaths { .. } => self.switch_paths(port, true),
                 Action::DisablePaths => self.switch_paths(port, false),
                 Action::Up(info) => {
-                    up = true;
+                    changed = true;
                     self.rail_up(port, &info);
                 }
-                Action::Down(_) => self.rail_down(port),
+                Action::Down(_) => {
+                    changed = true;
+                    self.rail_down(port);
+                }
             }
         }
         let p = &mut self.ports[port];
@@ -105,10 +108,11 @@ impl World {
             }
         }
         self.ports[port].fsm = Some(fsm);
-        if up {
-            for link in self.links_of(self.ports[port].host) {
-                self.join_others(link);
-            }
+        if std::mem::take(&mut self.ports[port].withdraw) {
+            self.set_join(port, 0);
+        }
+        if changed {
+            self.sort_rails(self.ports[port].host);
         }
     }
 
@@ -121,7 +125,12 @@ impl World {
     }
 
     pub(crate) fn set_join(&mut self, port: usize, nonce: u64) {
-        self.drive(port, |fsm, now, _| fsm.set_join(now, nonce));
+        self.drive(port, |fsm, now, mut rng| fsm.set_join(now, nonce, &mut rng));
+    }
+
+    /// A frame of a session this side does not know has come.
+    pub(crate) fn unknown_tag(&mut self, port: usize, tag: u64) {
+        self.drive(port, |fsm, now, _| fsm.unknown_tag(now, tag));
     }
 
     pub(crate) fn abort_bringup(&mut self, port: usize) {
@@ -211,14 +220,21 @@ impl World {
 
     /// Data may be sent: the rail joins the link it proves to belong to, or begins one of its own.
     fn rail_up(&mut self, port: usize, info: &PeerInfo) {
-        let host = self.ports[port].host;
-        let link = self
-            .joined_link(port, info)
-            .unwrap_or_else(|| self.new_link(host, info));
+        let link = if info.shown != 0 && info.join != 0 {
+            let Some(link) = self.joined_link(port, info) else {
+                // The peer may take the proof for good, so the rail belongs nowhere until another session shows
+                // something better. If ours is the stale nonce, that is for us to begin.
+                let known = |&link: &LinkId| self.links[link].peer_join == Some(info.shown);
+                let fresh = self.links_of(self.ports[port].host).iter().any(known);
+                let p = &mut self.ports[port];
+                p.withdraw = !fresh && p.joins == Some(info.shown);
+                return;
+            };
+            link
+        } else {
+            self.new_link(self.ports[port].host, info)
+        };
         self.attach(port, link, info);
-        if self.leads(link) && self.link_to(host, info.node) == Some(link) {
-            self.links[link].send_join();
-        }
         self.request_service(link, self.now());
     }
 

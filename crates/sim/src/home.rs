@@ -185,9 +185,10 @@ impl World {
         taken
     }
 
-    fn take_frame(&mut self, link: usize, port: usize, frame: Frame, clock: Nanos) {
+    fn take_frame(&mut self, link: usize, index: usize, frame: Frame, clock: Nanos) {
         let home = &mut self.links[link];
-        let port = &mut self.ports[port];
+        let port = &mut self.ports[index];
+        let rail = port.rail;
         // The descriptor is replaced before the engine sees the frame: an acknowledgement promises room.
         port.rx.free += 1;
         port.counters.received += 1;
@@ -208,20 +209,18 @@ impl World {
             return;
         };
         let host = &self.hosts[home.host].host;
-        let fate = home.link.on_frame(
-            clock,
-            port.rail,
-            token,
-            &frame.bytes[..usize::from(frame.len)],
-            frame.len,
-            host,
-        );
+        let bytes = &frame.bytes[..usize::from(frame.len)];
+        let fate = home.link.on_frame(clock, rail, token, bytes, frame.len, host);
+        let strange = home.link.take_reset().map(|_| tag_of(&frame));
         match fate {
             Fate::Done => {
                 home.free_tokens.push(token);
                 self.pool.give(frame.bytes);
             }
             Fate::Held => home.tokens[token.0 as usize] = Some(frame),
+        }
+        if let Some(tag) = strange {
+            self.unknown_tag(index, tag);
         }
     }
 
@@ -356,6 +355,13 @@ impl LinkHome {
         }
         self.link.staged(*clock, staged.slot, host);
     }
+}
+
+/// The session tag of a frame; of one too short to have a tag, anything.
+pub(crate) fn tag_of(frame: &Frame) -> u64 {
+    let mut tag = [0; 8];
+    tag.copy_from_slice(&frame.bytes[8..16]);
+    u64::from_le_bytes(tag)
 }
 
 /// Checks the payload CRC of a frame; one the link will drop anyway passes.

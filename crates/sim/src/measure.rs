@@ -2,25 +2,18 @@
 
 use crate::faults::Faults;
 use crate::line::Line;
-use crate::profile::{MS, Profile, SEC, US};
+use crate::profile::{MS, Profile, SEC};
 use crate::rng::Rng;
 use crate::scenario::{Scenario, Summary};
 use crate::traffic::{Failure, Mix};
 use crate::world::World;
 use usb4_engine::Nanos;
 
-/// A one-way stream of `messages` messages of `len` bytes over the profile's own rails (one, or its pair).
+/// One-way traffic over the profile's own rails (one, or its pair).
 ///
 /// # Errors
 /// A promise found broken on the way.
-pub fn stream(
-    profile: &Profile,
-    messages: u64,
-    len: u32,
-    faults: Faults,
-    seed: u64,
-) -> Result<Summary, Failure> {
-    let mix = Mix::stream(messages, len);
+pub fn stream(profile: &Profile, mix: Mix, faults: Faults, seed: u64) -> Result<Summary, Failure> {
     let scenario = Scenario {
         rails: profile.rails.len(),
         mix,
@@ -38,19 +31,22 @@ pub enum Lost {
     LastFrame,
     /// A frame in the midst of a 64 KiB message.
     MiddleFrame,
-    /// A frame of a busy stream of 4 KiB messages.
+    /// A frame of a stream of 4 KiB messages, 64 of them outstanding.
     StreamFrame,
+    /// A frame of a stream that keeps the TX ring full.
+    BulkFrame,
     /// The first frame of the answer to a message: its acknowledgement.
     Answer,
 }
 
 impl Lost {
     /// Every case.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::OnlyFrame,
         Self::LastFrame,
         Self::MiddleFrame,
         Self::StreamFrame,
+        Self::BulkFrame,
         Self::Answer,
     ];
 
@@ -59,7 +55,8 @@ impl Lost {
         match self {
             Self::OnlyFrame | Self::Answer => (1, 256),
             Self::LastFrame | Self::MiddleFrame => (1, 64 << 10),
-            Self::StreamFrame => (300, 4000),
+            Self::StreamFrame => (300, 4_000),
+            Self::BulkFrame => (40, 64 << 10),
         }
     }
 
@@ -71,7 +68,7 @@ impl Lost {
             Self::OnlyFrame | Self::Answer => 0,
             Self::LastFrame => last,
             Self::MiddleFrame => rng.below(last),
-            Self::StreamFrame => rng.below(60),
+            Self::StreamFrame | Self::BulkFrame => rng.below(60),
         }
     }
 }
@@ -127,9 +124,4 @@ pub fn percentile(samples: &mut [Nanos], percent: usize) -> Nanos {
     samples.sort_unstable();
     let rank = (samples.len() * percent).div_ceil(100).max(1) - 1;
     samples.get(rank).copied().unwrap_or(0)
-}
-
-/// Microseconds, rounded to the nearest.
-pub fn as_us(time: Nanos) -> Nanos {
-    (time + US / 2) / US
 }

@@ -97,6 +97,8 @@ pub(crate) struct Port {
     pub(crate) rail: RailId,
     /// The nonce the state machine was told to show.
     pub(crate) joins: Option<u64>,
+    /// That nonce proves nothing any more: the state machine must not show it.
+    pub(crate) withdraw: bool,
     pub(crate) irq_pending: bool,
     pub(crate) rekick_pending: bool,
     /// Copies of every frame sent, for tests that replay or rewrite them.
@@ -121,6 +123,7 @@ impl Port {
             link: None,
             rail: RailId(0),
             joins: None,
+            withdraw: false,
             irq_pending: false,
             rekick_pending: false,
             tap: None,

@@ -42,6 +42,18 @@ pub struct Summary {
     pub engine: Counters,
 }
 
+/// Seeds a test tries: `default` of them, or as many as `SIM_SEEDS` says, from `SIM_FIRST_SEED` (0) on.
+pub fn seeds(default: u64) -> std::ops::Range<u64> {
+    let number = |name, default| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
+    };
+    let first = number("SIM_FIRST_SEED", 0);
+    first..first + number("SIM_SEEDS", default)
+}
+
 impl Summary {
     /// Both directions of all cables.
     pub fn cables(&self) -> CableCounters {

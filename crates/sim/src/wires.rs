@@ -1,6 +1,7 @@
 //! Between the rings: what NICs and cables do on their own.
 
 use crate::cable::Frame;
+use crate::home::tag_of;
 use crate::nic::Descriptor;
 use crate::queue::Event;
 use crate::world::World;
@@ -158,8 +159,12 @@ impl World {
             self.pool.give(frame.bytes);
         } else {
             p.rx.free -= 1;
+            let tag = tag_of(&frame);
             p.rx.ready.push_back((now, frame));
-            self.notify_rx(port);
+            match p.link {
+                Some(_) => self.notify_rx(port),
+                None => self.unknown_tag(port, tag),
+            }
         }
     }
 

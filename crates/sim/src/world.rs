@@ -360,29 +360,38 @@ impl World {
         leaks
     }
 }
-impl World {
-    /// Debug.
-    pub fn dump(&self) {
-        for (i, p) in self.ports.iter().enumerate() {
-            println!(
-                "  port {i} host {} link {:?} rail {:?} joins {:x?} state {:?} path {}",
-                p.host,
-                p.link,
-                p.rail,
-                p.joins,
-                p.fsm.as_ref().map(|f| f.state()),
-                p.path_up
-            );
+
+/// Rails and links as they stand, one a line: for whoever looks into a failing seed.
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "at {} us", self.now() / 1_000)?;
+        for (index, port) in self.ports.iter().enumerate() {
+            let state = port.fsm.as_ref().map(usb4_engine::RailFsm::state);
+            writeln!(
+                f,
+                "port {index} of host {}: {state:?}, path up {}, link {:?} {:?}, shows {:x?}; ring {} posted, {} ready",
+                port.host,
+                port.path_up,
+                port.link,
+                port.rail,
+                port.joins,
+                port.tx.used(),
+                port.rx.ready.len()
+            )?;
         }
-        for (i, l) in self.links.iter().enumerate() {
-            println!(
-                "  link {i} host {} up {} sent {} join {:x} peer {:x?}",
-                l.host,
-                l.link.is_up(),
-                l.join_sent,
-                l.join,
-                l.peer_join
-            );
+        for (index, home) in self.links.iter().enumerate().filter(|(_, home)| !home.dead) {
+            writeln!(
+                f,
+                "link {index} of host {}: up {}, nonce {:x} sent {}, peer's {:x?}, due {:?}, {:?}",
+                home.host,
+                home.link.is_up(),
+                home.join,
+                home.join_sent,
+                home.peer_join,
+                home.link.deadline(),
+                home.link.usage()
+            )?;
         }
+        Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! Curves in virtual time, committed as text under `snapshots/`: a regression is a difference in review.
 
 use std::fmt::Write;
-use usb4_sim::{Faults, Lost, MS, Profile, Summary, as_us, check_snapshot, percentile, recovery, stream};
+use usb4_sim::{
+    Faults, Lost, MS, Mix, Nanos, Profile, Summary, US, check_snapshot, percentile, recovery, stream,
+};
 
 /// Message lengths and how many of each make a run long enough to meet losses of 1e-4.
 const STREAMS: [(u32, u64); 3] = [(256, 100_000), (4_096, 20_000), (65_536, 1_500)];
@@ -9,7 +11,7 @@ const STREAMS: [(u32, u64); 3] = [(256, 100_000), (4_096, 20_000), (65_536, 1_50
 const LOSSES: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
 
 fn goodput(profile: &Profile, len: u32, messages: u64, loss: f64) -> f64 {
-    stream(profile, messages, len, Faults::loss(loss), 1)
+    stream(profile, Mix::stream(messages, len), Faults::loss(loss), 1)
         .unwrap()
         .totals
         .goodput_bps()
@@ -49,7 +51,7 @@ fn goodput_under_loss() {
 fn recovery_of_one_lost_frame() {
     const SEEDS: u64 = 100;
     let mut text = String::from(
-        "Delay that one lost frame causes, microseconds over 100 seeds\n\
+        "Delay that one lost frame causes, microseconds rounded up to tens, over 100 seeds\n\
          profile          lost              p50     p99     max\n",
     );
     let mut slow = Vec::new();
@@ -61,7 +63,7 @@ fn recovery_of_one_lost_frame() {
             let (p50, p99) = (percentile(&mut times, 50), percentile(&mut times, 99));
             let max = percentile(&mut times, 100);
             let name = format!("{lost:?}");
-            let (a, b, c) = (as_us(p50), as_us(p99), as_us(max));
+            let (a, b, c) = (rounded(p50), rounded(p99), rounded(max));
             writeln!(text, "{:<17}{name:<14}{a:>7}{b:>8}{c:>8}", profile.name).unwrap();
             if p99 > 2 * MS {
                 slow.push(format!("{} {lost:?}: p99 {b} us", profile.name));
@@ -73,34 +75,49 @@ fn recovery_of_one_lost_frame() {
     check_snapshot("recovery", &text).unwrap();
 }
 
+/// Microseconds, rounded up to tens: finer differences are of no interest.
+fn rounded(time: Nanos) -> Nanos {
+    time.div_ceil(10 * US) * 10
+}
+
+/// Message lengths, messages outstanding, messages.
+const RUNS: [(u32, usize, u64); 6] = [
+    (64, 1, 2_000),
+    (64, 256, 20_000),
+    (256, 256, 20_000),
+    (4_096, 1, 2_000),
+    (4_096, 256, 5_000),
+    (1 << 20, 256, 100),
+];
+
 #[test]
 fn efficiency_on_the_wire() {
     let mut text = String::from(
-        "One-way SENDs without loss: payload share of the bytes of data frames, data frames per message,\n\
-         frames the other way per data frame\n\
-         profile          bytes  depth  payload  frames/msg  acks/frame\n",
+        "One-way SENDs without loss: payload share of all bytes sent that way, frames that way per message,\n\
+         frames the other way per frame\n\
+         profile          bytes  depth  payload  frames/msg  back/frame\n",
     );
     for profile in &Profile::ALL {
-        for (len, messages) in [(64, 20_000), (256, 20_000), (4_096, 5_000), (1 << 20, 100)] {
-            let summary = stream(profile, messages, len, Faults::NONE, 1).unwrap();
-            let efficiency = Efficiency::of(&summary);
+        for (len, depth, messages) in RUNS {
+            let mix = Mix {
+                depth,
+                ..Mix::stream(messages, len)
+            };
+            let summary = stream(profile, mix, Faults::NONE, 1).unwrap();
+            let Efficiency {
+                payload,
+                frames,
+                back,
+            } = Efficiency::of(&summary);
+            let percent = payload * 100.0;
             writeln!(
                 text,
-                "{:<14}{len:>8}{:>7}{:>8.2}%{:>12.3}{:>12.3}",
-                profile.name,
-                256,
-                efficiency.payload * 100.0,
-                efficiency.frames,
-                efficiency.acks
+                "{:<14}{len:>8}{depth:>7}{percent:>8.1}%{frames:>12.2}{back:>12.2}",
+                profile.name
             )
             .unwrap();
             if len > 4_096 {
-                assert!(
-                    efficiency.payload >= 0.98,
-                    "{}: {:.4}",
-                    profile.name,
-                    efficiency.payload
-                );
+                assert!(payload >= 0.98, "{}: {payload:.4}", profile.name);
             }
         }
     }
@@ -111,17 +128,18 @@ fn efficiency_on_the_wire() {
 struct Efficiency {
     payload: f64,
     frames: f64,
-    acks: f64,
+    back: f64,
 }
 
 impl Efficiency {
-    /// Of a one-way stream: everything the first host sends is data, everything the second sends is an answer.
+    /// Of a one-way stream: everything the first host sends is data or belongs to it, everything the second sends is an
+    /// answer.
     fn of(summary: &Summary) -> Self {
         let frames = summary.forward.frames as f64;
         Self {
             payload: summary.totals.bytes as f64 / summary.forward.bytes as f64,
             frames: frames / summary.totals.messages as f64,
-            acks: summary.backward.frames as f64 / frames,
+            back: summary.backward.frames as f64 / frames,
         }
     }
 }

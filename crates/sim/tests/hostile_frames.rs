@@ -228,3 +228,23 @@ fn control_messages_of_random_bytes_are_ignored() {
     world.run_for(SEC);
     unharmed(&mut world, &mut line);
 }
+
+#[test]
+fn chunks_of_a_closed_flow_open_nothing_and_are_not_kept() {
+    let (mut world, line, cable) = tapped();
+    let frames = world.tapped(cable, line.from.host).to_vec();
+    world.close_flow(line.flow);
+    world.run_for(10 * MS);
+    assert_eq!(world.host(line.to.host).incoming_flows(), 0);
+    // What a rail that was unplugged had delivered, but not acknowledged, comes again over another.
+    for frame in &frames {
+        let again = reseal(frame, |header| {
+            header.packet += 1_000;
+            header.ack = None;
+        });
+        world.inject(cable, line.from.host, &again);
+    }
+    world.run_for(10 * MS);
+    assert_eq!(world.host(line.to.host).incoming_flows(), 0);
+    assert_eq!(world.leaks(), [""; 0]);
+}

@@ -1,12 +1,12 @@
 //! Mixed traffic under faults: each message exactly once, in order, bytes equal; atomics exactly once.
 
-use usb4_sim::{Faults, MS, Mix, Profile, Scenario, Summary, US};
+use usb4_sim::{Faults, MS, Mix, Profile, Rng, Scenario, Summary, Traffic, US, seeds};
 
 /// Runs a scenario on every profile, a few seeds each.
 fn survives(what: impl Fn(&Profile, u64) -> Scenario) -> Summary {
     let mut last = Summary::default();
     for profile in &Profile::ALL {
-        for seed in 1..=3 {
+        for seed in seeds(3) {
             match what(profile, seed).run() {
                 Ok(summary) => last = summary,
                 Err(failure) => panic!("{}, seed {seed}: {failure}", profile.name),
@@ -197,4 +197,56 @@ fn the_same_seed_gives_the_same_history() {
         (second.totals, second.forward, second.backward, second.ports)
     );
     assert_eq!(first.engine, second.engine);
+}
+
+#[test]
+fn rings_of_sixty_four() {
+    let faults = Faults {
+        loss: 0.01,
+        dup: 0.01,
+        ..Faults::NONE
+    };
+    survives(|profile, seed| {
+        let small = Profile {
+            ring: 64,
+            tx_depth: 32,
+            ..profile.clone()
+        };
+        Scenario::new(&small, 2_000, faults, seed)
+    });
+}
+
+#[test]
+fn rails_that_come_and_go_while_another_stays() {
+    for profile in &Profile::ALL {
+        for seed in seeds(3) {
+            let faults = Faults {
+                loss: 0.005,
+                ..Faults::NONE
+            };
+            let scenario = Scenario {
+                rails: 3,
+                ..Scenario::new(profile, 20_000, faults, seed)
+            };
+            let (mut world, hosts) = scenario.world().unwrap();
+            world.set_timer(world.now() + MS, Traffic::DISTURB);
+            let mut rng = Rng::new(seed);
+            let mut away = None;
+            let traffic = Traffic::new(&mut world, &hosts, &scenario.mix, seed).unwrap();
+            traffic
+                .run_disturbed(&mut world, |world, timer| {
+                    // Cable 2 stays; of the others one at a time is out.
+                    match away.take() {
+                        Some(cable) => world.plug(cable),
+                        None => {
+                            let cable = rng.index(2);
+                            world.unplug(cable);
+                            away = Some(cable);
+                        }
+                    }
+                    world.set_timer(world.now() + rng.below(20 * MS), timer);
+                })
+                .unwrap_or_else(|failure| panic!("{}, seed {seed}: {failure}", profile.name));
+        }
+    }
 }

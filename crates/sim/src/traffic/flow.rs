@@ -95,7 +95,6 @@ pub(super) struct FlowState {
     pub(super) flow: Flow,
     pub(super) from: usize,
     pub(super) to: usize,
-    pub(super) target: Endpoint,
     /// In the target's memory: written by WRITEs.
     pub(super) window: Space,
     /// In the source's memory: filled by READs and by the old values of atomics.
@@ -143,7 +142,6 @@ impl FlowState {
             flow,
             from,
             to,
-            target,
             window: Space::new(window, size as u64),
             reads: Space::new(reads, size as u64),
             word,

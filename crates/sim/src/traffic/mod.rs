@@ -14,7 +14,7 @@ mod plan;
 pub use plan::{Kind, Mix, Sizes};
 
 use crate::apps::Buf;
-use crate::host::{Endpoint, Received};
+use crate::host::Endpoint;
 use crate::memory::{Access, Region};
 use crate::profile::SEC;
 use crate::rng::{Rng, mix};
@@ -27,6 +27,9 @@ use usb4_wire::EpAddr;
 
 /// Bytes of a host's pattern.
 const PATTERN: usize = 2 << 20;
+
+/// The timer that ends a pause; those of endpoints are below it.
+const WAKE: u64 = Traffic::DISTURB - 1;
 
 /// What went wrong, in a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +96,10 @@ pub struct Traffic {
     by_address: HashMap<(EpAddr, HostId, u32), usize>,
     /// Messages still to be begun.
     left: u64,
+    /// Messages still to be begun before the next pause.
+    burst_left: u64,
+    /// A timer will end the pause.
+    resting: bool,
     /// Flows that may be able to post.
     ready: Vec<usize>,
     /// Flows the engine had no room for; any completion makes some.
@@ -103,6 +110,9 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// The first timer id that is left to whoever disturbs the traffic.
+    pub const DISTURB: u64 = 1 << 63;
+
     /// Sets up flows between every pair of the given hosts, in both directions.
     ///
     /// # Errors
@@ -120,6 +130,8 @@ impl Traffic {
             flows: Vec::new(),
             by_address: HashMap::new(),
             left: mix.messages,
+            burst_left: mix.burst,
+            resting: false,
             ready: Vec::new(),
             blocked: Vec::new(),
             outstanding: 0,
@@ -157,15 +169,28 @@ impl Traffic {
     ///
     /// # Errors
     /// The first promise found broken.
-    pub fn run(mut self, world: &mut World) -> Result<Totals, Failure> {
+    pub fn run(self, world: &mut World) -> Result<Totals, Failure> {
+        self.run_disturbed(world, |_, _| ())
+    }
+
+    /// The same, while `disturb` does something to the world each time one of its timers goes off. Their ids are
+    /// [`Traffic::DISTURB`] and above; the first is to be set before the run.
+    ///
+    /// # Errors
+    /// The first promise found broken.
+    pub fn run_disturbed(
+        mut self,
+        world: &mut World,
+        mut disturb: impl FnMut(&mut World, u64),
+    ) -> Result<Totals, Failure> {
         self.begun = world.now();
-        self.pump(world)?;
+        self.pump(world, &mut disturb)?;
         let mut last = (self.totals.messages, world.now());
         while self.left > 0 || self.outstanding > 0 || self.flows.iter().any(FlowState::owes) {
             if !world.step() {
                 return Err(self.stuck(world, "nothing is left to happen"));
             }
-            self.pump(world)?;
+            self.pump(world, &mut disturb)?;
             if self.totals.messages != last.0 {
                 last = (self.totals.messages, world.now());
             } else if world.now() - last.1 > self.mix.patience {
@@ -175,7 +200,7 @@ impl Traffic {
         self.totals.elapsed = world.now() - self.begun;
         // Acknowledgements, late duplicates and fallback timers get time to do damage.
         world.run_for(SEC / 5);
-        self.pump(world)?;
+        self.pump(world, &mut |_, _| ())?;
         self.check_end(world)?;
         Ok(self.totals)
     }
@@ -200,9 +225,17 @@ impl Traffic {
     }
 
     /// Takes completions and posts new work.
-    fn pump(&mut self, world: &mut World) -> Result<(), Failure> {
+    fn pump(&mut self, world: &mut World, disturb: &mut impl FnMut(&mut World, u64)) -> Result<(), Failure> {
         while let Some(timer) = world.next_timer() {
-            self.post_receives(world, timer);
+            match timer {
+                Self::DISTURB.. => disturb(world, timer),
+                WAKE => {
+                    self.resting = false;
+                    self.burst_left = self.mix.burst;
+                    self.ready = (0..self.flows.len()).collect();
+                }
+                _ => self.post_receives(world, timer),
+            }
         }
         // Receives first: work must not complete before its receive is visible.
         for party in 0..self.parties.len() {
@@ -218,12 +251,21 @@ impl Traffic {
         while let Some(flow) = self.ready.pop() {
             self.fill(world, flow)?;
         }
+        if self.burst_left == 0 && self.outstanding == 0 && self.left > 0 && !self.resting {
+            self.resting = true;
+            world.set_timer(world.now() + self.rng.below(self.mix.pause), WAKE);
+        }
         Ok(())
+    }
+
+    fn may_begin(&self) -> bool {
+        self.left > 0 && self.burst_left > 0
     }
 
     /// Posts work on a flow until it has its share outstanding.
     fn fill(&mut self, world: &mut World, index: usize) -> Result<(), Failure> {
-        while (self.left > 0 || self.flows[index].owes()) && self.flows[index].outstanding() < self.mix.depth
+        while (self.may_begin() || self.flows[index].owes())
+            && self.flows[index].outstanding() < self.mix.depth
         {
             let flow = &mut self.flows[index];
             let Some(op) = flow.next_op(&self.mix) else {
@@ -237,6 +279,7 @@ impl Traffic {
                     self.parties[flow.to].added += u64::from(op.kind == Kind::FetchAdd);
                     flow.posted(op);
                     self.left = self.left.saturating_sub(1);
+                    self.burst_left = self.burst_left.saturating_sub(1);
                     self.outstanding += 1;
                 }
                 Err(PostError::Full) => {

@@ -1,6 +1,6 @@
 //! What kind of traffic.
 
-use crate::profile::SEC;
+use crate::profile::{SEC, US};
 use crate::rng::Rng;
 use usb4_engine::Nanos;
 
@@ -79,6 +79,10 @@ pub struct Mix {
     pub receives: usize,
     /// Longest time until a used receive is posted again. Long with few receives: senders meet "not ready".
     pub receive_delay: Nanos,
+    /// After so many operations all flows fall silent until everything has completed, and for a random time more.
+    pub burst: u64,
+    /// Longest such time.
+    pub pause: Nanos,
     /// Virtual time without a completion after which the run counts as stuck.
     pub patience: Nanos,
 }
@@ -103,7 +107,9 @@ impl Mix {
                 (Kind::CompareSwap, 5),
             ],
             receives: 64,
-            receive_delay: 20_000,
+            receive_delay: 20 * US,
+            burst: 2_000,
+            pause: 500 * US,
             patience: 2 * SEC,
         }
     }
@@ -119,6 +125,7 @@ impl Mix {
             kinds: vec![(Kind::Send, 1)],
             receives: 512,
             receive_delay: 0,
+            burst: u64::MAX,
             ..Self::everything(messages)
         }
     }
