@@ -28,6 +28,8 @@ pub struct LinkSlot<H: Home> {
     pub(crate) turns: Turns,
     /// The link was up when last looked at.
     up: AtomicBool,
+    /// The link has been given something to do since the last turn began.
+    pub(crate) touched: AtomicBool,
     /// When the link's timers are due, as of the last turn; used by whoever holds the copy phase.
     pub(crate) deadline: AtomicU64,
     owner: Owner,
@@ -41,6 +43,7 @@ impl<H: Home> Default for LinkSlot<H> {
             generation: AtomicU32::new(0),
             turns: Turns::default(),
             up: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
             owner: Owner::new(),
             link: Lock::new(None),
@@ -105,6 +108,15 @@ impl<H: Home> LinkSlot<H> {
     pub(crate) fn lock(&self, id: LinkId) -> Option<LockGuard<'_, H::Lock, Option<Link>>> {
         let guard = self.link.lock();
         (id.0 != 0 && self.id.load(Ordering::Relaxed) == id.0 && guard.is_some()).then_some(guard)
+    }
+
+    /// As [`Self::lock`], by somebody who gives the link something to do.
+    #[inline]
+    pub(crate) fn touch(&self, id: LinkId) -> Option<LockGuard<'_, H::Lock, Option<Link>>> {
+        let guard = self.lock(id)?;
+        // Cleared before a turn takes the lock: what is done under this hold is seen by a turn that clears it later.
+        self.touched.store(true, Ordering::Release);
+        Some(guard)
     }
 
     /// The name of the link that is here.
@@ -257,16 +269,25 @@ impl<H: Home> Device<H> {
         self.with_link(link, Link::take_join).flatten()
     }
 
+    /// Whether [`Self::service`] may have something to do on a link for which no frame, completed descriptor or
+    /// deadline speaks: entries have been submitted to it, or endpoints wait. Any link will do for the latter.
+    #[inline]
+    pub fn wants_service(&self, link: LinkId) -> bool {
+        let touched = |slot: &LinkSlot<H>| slot.touched.load(Ordering::Acquire);
+        self.has_waiting() || self.link_slot(link).is_some_and(touched)
+    }
+
     /// Calls `f` with the link of that name, under its lock.
     #[inline]
     pub(crate) fn with_link<T>(&self, id: LinkId, f: impl FnOnce(&mut Link) -> T) -> Option<T> {
-        self.link_slot(id)?.lock(id)?.as_mut().map(f)
+        let mut guard = self.link_slot(id)?.touch(id)?;
+        guard.as_mut().map(f)
     }
 
     /// Calls `f` with every link, each under its lock.
     pub(crate) fn for_each_link(&self, mut f: impl FnMut(&mut Link)) {
         for slot in self.links.iter() {
-            if let Some(mut guard) = slot.id().and_then(|id| slot.lock(id)) {
+            if let Some(mut guard) = slot.id().and_then(|id| slot.touch(id)) {
                 if let Some(link) = guard.as_mut() {
                     f(link);
                 }

@@ -133,6 +133,7 @@ impl<H: Home> Device<H> {
                 ..Serviced::default()
             };
         };
+        slot.touched.store(false, Ordering::Relaxed);
         if self.has_waiting() {
             done.progress = self.serve_waiting(now);
             done.more = done.progress;

@@ -396,7 +396,7 @@ impl<'a, H: Home> Session<'a, H> {
         self.held = None;
         self.held = device
             .link_slot(id)
-            .and_then(|slot| slot.lock(id))
+            .and_then(|slot| slot.touch(id))
             .map(|guard| (id, guard));
         self.held.is_some()
     }

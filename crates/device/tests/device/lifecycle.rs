@@ -494,6 +494,24 @@ fn a_link_that_dies_ends_all_work_and_one_that_comes_back_is_used() {
 }
 
 #[test]
+fn a_link_wants_service_from_submission_to_its_turn() {
+    let mut world = World::new();
+    let (mut a, _b) = world.pair();
+    world.settle();
+    let wants = |world: &World, side: usize| world.sides[side].device.wants_service(world.sides[side].link);
+    assert_eq!((wants(&world, 0), wants(&world, 1)), (false, false));
+    a.post(Sqe {
+        op: Op::Send.code(),
+        ah: a.ah,
+        ..Sqe::default()
+    });
+    world.submit(&mut a);
+    assert_eq!((wants(&world, 0), wants(&world, 1)), (true, false));
+    world.sides[0].service(world.now);
+    assert!(!wants(&world, 0));
+}
+
+#[test]
 fn work_for_a_host_whose_link_was_removed_completes_unreachable() {
     let mut world = World::new();
     let (mut a, _) = world.pair();
