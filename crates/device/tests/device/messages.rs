@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::world::{Memory, Shape, Side, User, World, deliver, pattern, rma, send};
-use usb4_device::{Access, EndpointKind, RegionConfig};
-use usb4_ring_abi::{Cqe, CqeStatus, Op, Sqe, cqe_flags, sqe_flags};
+use usb4_device::{Access, EndpointKind, Keys, RegionConfig};
+use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op, Sqe, cqe_flags, sqe_flags};
 
 const BASE: u64 = 0x10_0000;
 
@@ -307,4 +307,55 @@ fn a_host_reaches_its_own_endpoints_and_an_endpoint_itself() {
     let ok = CqeStatus::Ok;
     assert_eq!(done, [(1, ok), (2, ok), (3, ok), (4, ok), (5, ok)]);
     assert_eq!(memory[1].bytes()[64..], pattern(10_000)[64..]);
+}
+
+#[test]
+fn plain_addresses_work_where_the_device_reaches_the_process_and_nowhere_else() {
+    let mut world = World::new();
+    let space = Memory::of(&pattern(8192));
+    let client = world.sides[0]
+        .device
+        .add_client(Shape::default().quota, Some(space.clone()))
+        .unwrap();
+    let mut a = User::of_client(
+        &world.sides[0].device,
+        0,
+        client,
+        EndpointKind::Datagram,
+        Shape::default(),
+    );
+    let mut b = world.user(1, EndpointKind::Datagram);
+    a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+    b.ah = world.device(&b).create_ah(b.client, b.ep, &a.addr).unwrap();
+    let plain = Keys {
+        local: LOCAL_PROCESS,
+        remote: 0,
+    };
+    let memory = Memory::zeroed(64);
+    let keys = world.register(&b, &memory, Access::LOCAL);
+    a.post(send(1, plain, 0x100, 64));
+    a.receive(2, plain, 0x1000, 64);
+    b.receive(3, keys, BASE, 64);
+    b.receive(4, plain, BASE, 64);
+    b.post(send(5, plain, BASE, 64));
+    b.post(send(6, keys, BASE, 64));
+    world.submit(&mut b);
+    world.submit(&mut a);
+    world.settle();
+    let ok = CqeStatus::Ok;
+    let mut seen = a.outcomes();
+    seen.sort_unstable_by_key(|(name, _)| *name);
+    assert_eq!(seen, [(1, ok), (2, ok)]);
+    let mut seen = b.outcomes();
+    seen.sort_unstable_by_key(|(name, _)| *name);
+    assert_eq!(seen, [(3, ok), (5, CqeStatus::Invalid), (6, ok)]);
+    assert_eq!(memory.bytes(), pattern(8192)[0x100..0x140]);
+    a.post(send(7, plain, 0x200, 64));
+    world.submit(&mut a);
+    world.settle();
+    assert_eq!(b.outcomes(), [(4, CqeStatus::Invalid)]);
+    let weak = std::sync::Arc::downgrade(&space.0);
+    drop(space);
+    world.device(&a).remove_client(client, world.now).unwrap();
+    assert!(weak.upgrade().is_none());
 }
