@@ -78,7 +78,7 @@ impl AvState {
         if self.inserted[index] == FI_ADDR_NOTAVAIL {
             self.inserted[index] = self.entries.len() as fi_addr_t;
             self.entries.push((peer, 1));
-        } else if let Some(entry) = self.entries.get_mut(self.inserted[index] as usize) {
+        } else if let Some(entry) = self.entries.get_mut(size(self.inserted[index])) {
             entry.1 += 1;
         }
         self.inserted[index]
@@ -88,7 +88,7 @@ impl AvState {
         let Some(PeerId(peer)) = self.peer(address) else {
             return false;
         };
-        let entry = &mut self.entries[address as usize];
+        let entry = &mut self.entries[size(address)];
         entry.1 -= 1;
         if entry.1 == 0 {
             entry.0 = NONE;
@@ -96,6 +96,12 @@ impl AvState {
         }
         true
     }
+}
+
+/// A 64-bit size or index; both kinds are from this process, whose pointers have 64 bits.
+#[inline]
+pub(crate) fn size(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 /// An address vector, as C sees it.

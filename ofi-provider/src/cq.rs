@@ -9,7 +9,7 @@ use libfabric_sys::*;
 use usb4_ffi::{Handle, boundary_or};
 use usb4_tagged::{Class, Completion, Failure, Sink};
 
-use crate::av::AvState;
+use crate::av::{AvState, size};
 use crate::cntr::CntrState;
 use crate::domain::{DomainHandle, Shared, State, Table};
 use crate::init::PANICKED;
@@ -452,7 +452,7 @@ impl Entry {
     #[inline]
     unsafe fn write(&self, format: c_int, buf: *mut c_void, at: usize) {
         let op_context = self.context as *mut c_void;
-        let (flags, len, buf_) = (self.flags, self.len as usize, self.buf as *mut c_void);
+        let (flags, len, buf_) = (self.flags, size(self.len), self.buf as *mut c_void);
         // SAFETY: promised by the caller.
         unsafe {
             match format {
@@ -563,11 +563,11 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags:
         unsafe {
             (*buf).op_context = entry.context as *mut c_void;
             (*buf).flags = entry.flags;
-            (*buf).len = entry.len as usize;
+            (*buf).len = size(entry.len);
             (*buf).buf = entry.buf as *mut c_void;
             (*buf).data = entry.data;
             (*buf).tag = entry.tag;
-            (*buf).olen = failed.truncated as usize;
+            (*buf).olen = size(failed.truncated);
             (*buf).err = failed.error;
             (*buf).prov_errno = failed.error;
             (*buf).err_data_size = 0;

@@ -25,6 +25,9 @@ const SENDS_MAX: usize = 65536;
 /// How long closing an endpoint waits for its messages to leave.
 const DRAIN: Duration = Duration::from_millis(500);
 
+/// How long confirmations may be owed: well above the delay devices allow themselves (tens of microseconds).
+const CONFIRM: Duration = Duration::from_millis(1);
+
 /// An endpoint's state, under the domain's lock.
 pub(crate) struct EpState {
     /// From `fi_enable` on.
@@ -406,17 +409,26 @@ impl Ep {
         }
     }
 
-    /// Gives messages that are on their way time to leave.
+    /// Gives messages that are on their way time to leave, and then the confirmations owed to peers: a message
+    /// whose confirmation is cut off by the end of its endpoint looks lost to its sender.
     fn drain(&self) {
         let deadline = Instant::now() + DRAIN;
+        let mut drained = None;
         loop {
+            let now = Instant::now();
             let mut state = self.domain.lock();
             progress(&mut state, self.index);
             let messenger = state.eps.get(self.index).and_then(|ep| ep.messenger.as_ref());
-            if messenger.is_none_or(Messenger::drained) {
-                return;
+            match messenger {
+                None => return,
+                Some(messenger) if messenger.drained() => {
+                    if now >= *drained.get_or_insert(now) + CONFIRM {
+                        return;
+                    }
+                }
+                Some(_) => drained = None,
             }
-            if Instant::now() >= deadline {
+            if now >= deadline {
                 log(
                     Level::Warn,
                     format_args!("endpoint closed with messages the peers have not taken"),

@@ -152,15 +152,25 @@ impl RingTransport {
 }
 
 /// What a status means to the messenger.
+#[inline]
 fn result(status: Status) -> Result<(), Failure> {
+    if status == Status::Ok {
+        Ok(())
+    } else {
+        Err(failure(status))
+    }
+}
+
+#[cold]
+fn failure(status: Status) -> Failure {
+    log(Level::Info, format_args!("an operation failed: {status:?}"));
     match status {
-        Status::Ok => Ok(()),
-        Status::Gone | Status::LinkDown | Status::Unreachable => Err(Failure::PeerLost),
-        Status::Access => Err(Failure::Access),
-        Status::Length => Err(Failure::Truncated),
-        Status::Resource => Err(Failure::Resource),
-        Status::Flushed => Err(Failure::Flushed),
-        _ => Err(Failure::Other),
+        Status::Gone | Status::LinkDown | Status::Unreachable => Failure::PeerLost,
+        Status::Access => Failure::Access,
+        Status::Length => Failure::Truncated,
+        Status::Resource => Failure::Resource,
+        Status::Flushed => Failure::Flushed,
+        _ => Failure::Other,
     }
 }
 
