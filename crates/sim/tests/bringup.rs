@@ -1,4 +1,9 @@
 //! Rails come up whatever the control channel does.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a panic is how a test fails"
+)]
 
 use usb4_sim::{Faults, MS, Profile, World, seeds};
 

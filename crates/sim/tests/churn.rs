@@ -1,5 +1,10 @@
 //! Flows opened and closed in quick succession, under loss and while rails come and go: what is told to the sender agrees
 //! with what the receiver saw, nothing arrives twice or on the wrong flow, and nothing is left at the end.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a panic is how a test fails"
+)]
 
 use usb4_engine::{Operation, Status};
 use usb4_sim::{Access, Endpoint, Faults, Flow, MS, Profile, Region, Rng, SEC, US, World, seeds};

@@ -1,4 +1,9 @@
 //! Curves in virtual time, committed as text under `snapshots/`: a regression is a difference in review.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a panic is how a test fails"
+)]
 
 use std::fmt::Write;
 use usb4_sim::{

@@ -1,4 +1,9 @@
 //! Start reading here: two hosts, a cable, a message.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a panic is how a test fails"
+)]
 
 use usb4_engine::Status;
 use usb4_sim::{Access, Faults, MS, Profile, World};

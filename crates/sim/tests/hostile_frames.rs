@@ -1,4 +1,9 @@
 //! A hostile neighbour on the cable: what it injects changes nothing for those who use it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a panic is how a test fails"
+)]
 
 use usb4_sim::{Access, CableId, Faults, HostId, Line, MS, Profile, Rng, SEC, World};
 use usb4_wire::{Chunk, FRAME_HEADER_LEN, FrameHeader, FrameView, Request, Seq};

@@ -1,4 +1,9 @@
 //! Peers and cables that come, go, stall, restart and speak another version.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a panic is how a test fails"
+)]
 
 use usb4_engine::{RailState, Status};
 use usb4_sim::{Faults, Line, MS, Profile, SEC, US, World, seeds};

@@ -1,4 +1,9 @@
 //! Work that the peer refuses ends with the reason, and what follows it on the flow is not harmed.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a panic is how a test fails"
+)]
 
 use usb4_engine::{NakCode, Operation, Status};
 use usb4_sim::{Access, Buf, Faults, Line, Profile, SEC, World};

@@ -1,4 +1,9 @@
 //! Mixed traffic under faults: each message exactly once, in order, bytes equal; atomics exactly once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a panic is how a test fails"
+)]
 
 use usb4_sim::{Faults, MS, Mix, Profile, Rng, Scenario, Summary, Traffic, US, seeds};
 
