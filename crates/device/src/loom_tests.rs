@@ -123,7 +123,7 @@ impl World {
     }
 }
 
-fn race(parts: &[fn(&World)]) {
+fn race(parts: &[fn(&World)]) -> Arc<World> {
     let world = World::new();
     let threads: Vec<_> = parts
         .iter()
@@ -135,7 +135,7 @@ fn race(parts: &[fn(&World)]) {
     for thread in threads {
         thread.join().unwrap();
     }
-    world.settle();
+    world
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn loom_an_event_while_a_spinner_leaves_is_not_lost() {
 
 #[test]
 fn loom_an_event_while_the_thread_goes_to_sleep_is_not_lost() {
-    loom::model(|| race(&[World::announce, World::thread]));
+    loom::model(|| race(&[World::announce, World::thread]).settle());
 }
 
 #[test]
@@ -163,7 +163,8 @@ fn loom_a_spinner_and_the_thread_never_own_together_and_lose_nothing() {
                 world.spin();
             },
             World::thread,
-        ]);
+        ])
+        .settle();
     });
 }
 
@@ -180,7 +181,10 @@ fn loom_two_spinners_never_own_together_and_one_does_the_work_of_both() {
                 }
             }
         };
-        race(&[post_and_enter, post_and_enter]);
+        let world = race(&[post_and_enter, post_and_enter]);
+        // At once, without the timer's help.
+        assert_eq!(world.pending.load(Ordering::Relaxed), 0);
+        world.settle();
     });
 }
 
