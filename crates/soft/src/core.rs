@@ -32,9 +32,13 @@ const BATCH: usize = 64;
 /// Turns between two looks at the clock while nothing arrives: about half a microsecond.
 const LOOK_EVERY: u32 = 16;
 
-/// Calls in a row that find somebody else driving before the caller gives its time slice away: on a machine
-/// with fewer processors than threads that somebody may be waiting for one.
+/// Calls that find somebody else driving before the caller begins to give its time slice away: on a machine with
+/// fewer processors than threads that somebody may be waiting for one.
 const PATIENCE: u32 = 64;
+
+/// Calls in a row that find nothing to do before the caller does so, about 100 microseconds: the peer may be waiting
+/// for a processor, too.
+const IDLE: u32 = 2048;
 
 /// Most links, the loopback link included.
 pub(crate) const MAX_LINKS: usize = 64;
@@ -128,6 +132,8 @@ pub(crate) struct Core {
     generation: Generation,
     /// Calls that found somebody else driving.
     refused: AtomicU32,
+    /// Calls in a row that found nothing to do.
+    idle: AtomicU32,
     /// Somebody is about to sleep: the keeper should take over at once.
     pub(crate) hand_over: AtomicBool,
     /// A port is broken.
@@ -174,6 +180,7 @@ impl Core {
             bell,
             generation: Generation::new().map_err(Error::os("register a fork handler"))?,
             refused: AtomicU32::new(0),
+            idle: AtomicU32::new(0),
             hand_over: AtomicBool::new(false),
             trouble: AtomicBool::new(false),
         })
@@ -253,10 +260,16 @@ impl Core {
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         if !self.owner.try_spin() {
-            self.be_patient();
+            self.be_patient(&self.refused, PATIENCE);
             return false;
         }
-        self.spin(None)
+        let done = self.spin(None);
+        if done {
+            self.idle.store(0, Ordering::Relaxed);
+        } else {
+            self.be_patient(&self.idle, IDLE);
+        }
+        done
     }
 
     /// Takes what has been posted on an endpoint's queues and sends it on its way.
@@ -309,16 +322,22 @@ impl Core {
         }
     }
 
-    #[cold]
-    fn be_patient(&self) {
-        if self.refused.fetch_add(1, Ordering::Relaxed) % PATIENCE == PATIENCE - 1 {
+    /// Counts calls in vain; after `patience` of them, gives the time slice away at every 32nd.
+    #[inline]
+    fn be_patient(&self, vain: &AtomicU32, patience: u32) {
+        // Not a read-modify-write: a count lost to another thread does no harm.
+        let count = vain.load(Ordering::Relaxed).wrapping_add(1);
+        if count < patience {
+            vain.store(count, Ordering::Relaxed);
+        } else {
+            vain.store(patience.saturating_sub(32), Ordering::Relaxed);
             std::thread::yield_now();
         }
     }
 
-    /// Looks at every port once. `posted` is the time if somebody has given links work, so that all of them have to
-    /// be served; else only those are where something has arrived or a deadline has passed. Returns whether anything
-    /// was done.
+    /// Looks at every port once: serves those where something has arrived, those that have been given work, and
+    /// those whose deadline has passed. With `posted`, which is the time then, work is looked for at once; else, like
+    /// deadlines, from time to time. Returns whether anything was done.
     ///
     /// # Safety
     /// The caller is the owner.
@@ -366,9 +385,12 @@ impl Core {
         // SAFETY: the caller is the owner.
         let (completions, frames) = unsafe { (port.cable.sender().ready(), port.cable.receiver().ready()) };
         let arrived = completions | frames;
-        if !arrived && !turn.posted {
-            let late = turn.look && port.deadline.load(Ordering::Relaxed) <= turn.time();
-            if !late {
+        if !arrived {
+            if !turn.posted && !turn.look {
+                return false;
+            }
+            let mut late = || turn.look && port.deadline.load(Ordering::Relaxed) <= turn.time();
+            if !self.device.wants_service(port.link) && !late() {
                 return false;
             }
         }
