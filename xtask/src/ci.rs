@@ -81,6 +81,7 @@ fn steps() -> Vec<Step> {
         step("fuzz-seeds", 10, fuzz_seeds),
         step("fuzz", 10, own("fuzz --seconds 60")),
         step("conformance", 15, own("conformance")),
+        step("instructions", 10, own("instructions")),
         step("mpi-mpich", 10, own("mpi --mpi mpich")),
         step("mpi-openmpi", 10, own("mpi --mpi openmpi")),
         step("mpi-openmpi-debian", 10, own("mpi --mpi openmpi-debian")),

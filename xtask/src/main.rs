@@ -13,6 +13,7 @@ mod demo;
 mod deny;
 mod freestanding;
 mod fuzz;
+mod instructions;
 mod loom;
 mod mpi;
 mod objcheck;
@@ -51,6 +52,8 @@ enum Cmd {
     Sim(sim::Args),
     /// Run the ring API's conformance suite.
     Conformance(conformance::Args),
+    /// Count instructions per message and per frame.
+    Instructions(instructions::Args),
     /// Run the loom models.
     Loom(loom::Args),
     /// Build the libfabric provider and say where it is.
@@ -67,6 +70,7 @@ impl Cmd {
             Cmd::Ci(_) => "ci",
             Cmd::Freestanding(_) => "freestanding",
             Cmd::Mpi(_) => "mpi",
+            Cmd::Instructions(_) => "instructions",
             Cmd::Loom(_) => "loom",
             Cmd::Provider(_) => "provider",
             Cmd::Deny(_) => "deny",
@@ -83,6 +87,7 @@ impl Cmd {
             Cmd::Ci(args) => ci::run(&args),
             Cmd::Freestanding(args) => freestanding::run(&args),
             Cmd::Mpi(args) => mpi::run(&args),
+            Cmd::Instructions(args) => instructions::run(&args),
             Cmd::Loom(args) => loom::run(&args),
             Cmd::Provider(args) => provider::run(&args),
             Cmd::Deny(args) => deny::run(&args),
