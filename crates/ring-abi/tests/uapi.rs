@@ -65,6 +65,7 @@ fn expected() -> BTreeMap<String, u64> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs a compiler")]
 fn the_c_header_and_the_rust_types_agree() {
     let expected = expected();
     let mut source = String::from("#include <stddef.h>\n#include <stdio.h>\n#include \"usb4_ring.h\"\n");
