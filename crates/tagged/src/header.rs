@@ -56,6 +56,7 @@ pub(crate) enum Header {
 }
 
 impl Header {
+    #[inline]
     pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
         let (kind, flags, status, tag, data) = match *self {
             Self::Eager(e) => (EAGER, e.flags(), 0, e.tag, e.data.unwrap_or(0)),
@@ -64,23 +65,21 @@ impl Header {
             Self::Probe => (PROBE, 0, 0, 0, 0),
         };
         let mut bytes = [0; HEADER_LEN];
-        bytes[0] = kind;
-        bytes[1] = flags;
-        bytes[2] = status;
+        bytes[..8].copy_from_slice(&[kind, flags, status, 0, 0, 0, 0, 0]);
         bytes[8..16].copy_from_slice(&tag.to_le_bytes());
-        bytes[16..24].copy_from_slice(&data.to_le_bytes());
+        bytes[16..].copy_from_slice(&data.to_le_bytes());
         bytes
     }
 
     /// The header at the start of `bytes`; `None` if it is none of this protocol.
+    #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let head: &[u8; HEADER_LEN] = bytes.first_chunk()?;
-        let [kind, flags, status, rest @ ..] = head;
-        if rest[..5] != [0; 5] {
+        let (first, tag, data) = (word(head, 0)?, word(head, 8)?, word(head, 16)?);
+        let [kind, flags, status, 0, 0, 0, 0, 0] = first.to_le_bytes() else {
             return None;
-        }
-        let (tag, data) = (word(head, 8)?, word(head, 16)?);
-        match (*kind, *flags, *status) {
+        };
+        match (kind, flags, status) {
             (EAGER, flags, 0) => Envelope::decode(flags, tag, data).map(Self::Eager),
             (RTS, flags, 0) => Envelope::decode(flags, tag, data).map(Self::Rts),
             (FIN, 0, status @ 0..=1) if tag == 0 => Some(Self::Fin {
@@ -94,11 +93,13 @@ impl Header {
 }
 
 impl Envelope {
+    #[inline]
     fn flags(&self) -> u8 {
         let tagged = if self.class == Class::Tagged { TAGGED } else { 0 };
         tagged | if self.data.is_some() { DATA } else { 0 }
     }
 
+    #[inline]
     fn decode(flags: u8, tag: u64, data: u64) -> Option<Self> {
         if flags & !(TAGGED | DATA) != 0 {
             return None;
@@ -174,6 +175,7 @@ impl Rts {
     }
 }
 
+#[inline]
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }

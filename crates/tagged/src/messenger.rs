@@ -18,8 +18,8 @@ pub const MAX_SEGMENTS: usize = 4;
 /// Longest message in bytes: the ring's longest, less the header.
 pub const MAX_MESSAGE: u64 = (1 << 30) - crate::HEADER_LEN as u64;
 
-/// Events taken from the transport at a time.
-const BATCH: usize = 16;
+/// Most events handled in one call, so that a caller who wants one completion is not kept busy by a peer.
+const EVENTS_MAX: usize = 64;
 
 /// Receive slots that may wait to be made visible to the device.
 const SLOTS_UNSEEN_MAX: u32 = 32;
@@ -223,17 +223,12 @@ impl<T: Transport> Messenger<T> {
     /// Drives the transport and completes what has finished; returns the number of events handled.
     pub fn progress(&mut self, sink: &mut impl Sink) -> usize {
         self.transport.drive();
-        let mut events = [Event::Returned { slot: 0 }; BATCH];
         let mut handled = 0;
-        loop {
-            let count = self.transport.poll(&mut events);
-            for event in &events[..count] {
-                self.handle(event, sink);
-            }
-            handled += count;
-            if count < BATCH {
-                break;
-            }
+        while handled < EVENTS_MAX
+            && let Some(event) = self.transport.next()
+        {
+            self.handle(event, sink);
+            handled += 1;
         }
         if !self.deferred.is_empty() {
             self.retry(sink);
@@ -262,8 +257,8 @@ impl<T: Transport> Messenger<T> {
     }
 
     #[inline]
-    fn handle(&mut self, event: &Event, sink: &mut impl Sink) {
-        match *event {
+    fn handle(&mut self, event: Event, sink: &mut impl Sink) {
+        match event {
             Event::Received { slot, len, from } => self.received(slot, len, from, sink),
             Event::Done { cookie, result } => match Cookie::unpack(cookie) {
                 Some(Cookie::Send(index)) => {

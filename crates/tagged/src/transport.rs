@@ -70,7 +70,7 @@ pub enum Failure {
     Other,
 }
 
-/// What [`Transport::poll`] reports.
+/// What [`Transport::next`] reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A send or read has finished.
@@ -167,6 +167,6 @@ pub trait Transport {
     /// Lets the device work.
     fn drive(&mut self);
 
-    /// Takes finished work; returns how many events it wrote.
-    fn poll(&mut self, events: &mut [Event]) -> usize;
+    /// Takes the next piece of finished work.
+    fn next(&mut self) -> Option<Event>;
 }

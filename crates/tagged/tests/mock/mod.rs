@@ -281,16 +281,7 @@ impl Transport for Wire {
 
     fn drive(&mut self) {}
 
-    fn poll(&mut self, events: &mut [Event]) -> usize {
-        let mut net = self.net.borrow_mut();
-        let mut count = 0;
-        while count < events.len() {
-            let Some(event) = net.ports[self.me as usize].events.pop_front() else {
-                break;
-            };
-            events[count] = event;
-            count += 1;
-        }
-        count
+    fn next(&mut self) -> Option<Event> {
+        self.net.borrow_mut().ports[self.me as usize].events.pop_front()
     }
 }
