@@ -425,7 +425,8 @@ impl Cq {
                 continue;
             };
             probing |= messenger.rendezvous_outstanding() > 0;
-            if !messenger.transport().cq().arm().unwrap_or(false) {
+            let transport = messenger.transport();
+            if transport.has_pending() || !transport.cq().arm().unwrap_or(false) {
                 return (false, probing);
             }
         }

@@ -17,6 +17,7 @@ struct Param {
 const EAGER_SIZE: Param = Param {
     name: c"eager_size",
     help: c"Longest message in bytes that is sent without asking the receiver; longer ones are read by it. \
+            All processes of a job need the same. \
             256 to 1048576, default 16384.",
     default: 16384,
     range: (256, 1 << 20),

@@ -22,6 +22,10 @@ use crate::{msg, nosys, tagged};
 /// Sends outstanding, those that wait for their receiver to finish included.
 const SENDS_MAX: usize = 65536;
 
+/// Calls for progress in a row that find nothing, about ten milliseconds of polling, after which peers that a
+/// rendezvous waits for are asked for a sign of life.
+const PROBE_AFTER: u32 = 1 << 16;
+
 /// How long closing an endpoint waits for its messages to leave.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -44,6 +48,8 @@ pub(crate) struct EpState {
     /// Receives may name a sender; else the sender given means nothing.
     pub(crate) directed: bool,
     pub(crate) min_multi_recv: u64,
+    /// Calls for progress in a row that found nothing.
+    idle: u32,
 }
 
 /// An enabled endpoint with what its messages need.
@@ -57,6 +63,7 @@ pub(crate) struct Active<'a> {
     pub(crate) rx_selective: bool,
     pub(crate) directed: bool,
     pub(crate) min_multi_recv: u64,
+    idle: &'a mut u32,
 }
 
 impl EpState {
@@ -83,6 +90,7 @@ impl EpState {
             rx_selective: self.rx_selective,
             directed: self.directed,
             min_multi_recv: self.min_multi_recv,
+            idle: &mut self.idle,
         })
     }
 }
@@ -94,7 +102,14 @@ pub(crate) fn progress(state: &mut State, ep: u32) {
     let Some(mut active) = eps.get_mut(ep).and_then(|ep| ep.active(cqs, cntrs, avs)) else {
         return;
     };
-    active.messenger.progress(&mut active.sink);
+    if active.messenger.progress(&mut active.sink) > 0 {
+        *active.idle = 0;
+        return;
+    }
+    *active.idle = active.idle.wrapping_add(1);
+    if *active.idle % PROBE_AFTER == 0 {
+        active.messenger.probe();
+    }
 }
 
 /// An endpoint, as C sees it.
@@ -203,6 +218,7 @@ pub(crate) unsafe extern "C" fn open(
             rx_flags: rx.map_or(0, |rx| rx.op_flags),
             directed: (info.caps | rx.map_or(0, |rx| rx.caps)) & FI_DIRECTED_RECV != 0,
             min_multi_recv: 64,
+            idle: 0,
         };
         let index = shared.lock().eps.insert(state);
         let object = Ep {

@@ -12,7 +12,7 @@ use usb4_tagged::{Event, Failure, HEADER_LEN, PeerId, PostError, Segment, Transp
 
 use crate::av::Peers;
 
-/// Completions taken from the queue at a time; the messenger asks for no more.
+/// Completions taken from the queue at a time.
 const BATCH: usize = 16;
 
 /// Entries of the cache of senders.
@@ -31,6 +31,8 @@ pub(crate) struct RingTransport {
     handles: Vec<Option<AddressHandle>>,
     sources: [Option<(SourceId, PeerId)>; SOURCES],
     completions: [Completion; BATCH],
+    /// The part of `completions` not handed on yet.
+    pending: std::ops::Range<usize>,
 }
 
 impl RingTransport {
@@ -63,12 +65,18 @@ impl RingTransport {
             handles: Vec::new(),
             sources: [None; SOURCES],
             completions: [Completion::default(); BATCH],
+            pending: 0..0,
         })
     }
 
     /// The completion queue, for waiting.
     pub(crate) fn cq(&mut self) -> &mut Cq {
         &mut self.cq
+    }
+
+    /// Whether completions have been taken from the queue that the messenger has not seen.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     #[inline]
@@ -130,6 +138,7 @@ impl RingTransport {
         Some(peer)
     }
 
+    #[inline]
     fn event(&mut self, done: &Completion) -> Event {
         match done.op {
             Op::Receive | Op::ReceiveWrite => {
@@ -285,13 +294,11 @@ impl Transport for RingTransport {
     }
 
     #[inline]
-    fn poll(&mut self, events: &mut [Event]) -> usize {
-        let most = events.len().min(BATCH);
-        let count = self.cq.poll(&mut self.completions[..most]);
-        for (index, event) in events.iter_mut().enumerate().take(count) {
-            let done = self.completions[index];
-            *event = self.event(&done);
+    fn next(&mut self) -> Option<Event> {
+        if self.pending.is_empty() {
+            self.pending = 0..self.cq.poll(&mut self.completions);
         }
-        count
+        let done = self.completions[self.pending.next()?];
+        Some(self.event(&done))
     }
 }
