@@ -180,6 +180,10 @@ impl World {
     pub(crate) fn send_control(&mut self, port: usize, message: [u8; CONTROL_LEN]) {
         let faults = self.directions[port].faults;
         let peer = port ^ 1;
+        let p = &mut self.ports[port];
+        if let (Some(_), Ok(message)) = (&p.tap, Control::parse(&message, crc32c::crc32c_append)) {
+            p.control_tap.push(message);
+        }
         let rng = &mut self.directions[port].rng;
         if rng.chance(faults.control_loss) {
             return;

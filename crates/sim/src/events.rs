@@ -2,6 +2,7 @@
 
 use crate::host::SimHost;
 use crate::world::{CableId, HostId, World};
+use usb4_wire::Control;
 
 impl World {
     /// Pulls the cable out at both ends; the hosts notice at once.
@@ -78,7 +79,7 @@ impl World {
         }
     }
 
-    /// Keeps copies of all frames a host puts on a cable from now on.
+    /// Keeps copies of all frames and control messages a host puts on a cable from now on.
     pub fn tap(&mut self, cable: CableId, from: HostId) {
         let port = self.port_of(cable, from);
         self.ports[port].tap = Some(Vec::new());
@@ -90,6 +91,11 @@ impl World {
             .tap
             .as_deref()
             .unwrap_or_default()
+    }
+
+    /// The control messages a tap has seen so far, oldest first.
+    pub fn tapped_control(&self, cable: CableId, from: HostId) -> &[Control] {
+        &self.ports[self.port_of(cable, from)].control_tap
     }
 
     /// Puts a frame of a hostile neighbour on the cable, as if `from` had sent it.

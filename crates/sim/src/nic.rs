@@ -4,6 +4,7 @@ use crate::cable::{Frame, Pool};
 use crate::rng::Rng;
 use std::collections::VecDeque;
 use usb4_engine::{Nanos, RailFsm, RailId, TxSlot};
+use usb4_wire::Control;
 
 /// A posted transmission.
 #[derive(Clone, Copy)]
@@ -103,6 +104,8 @@ pub(crate) struct Port {
     pub(crate) rekick_pending: bool,
     /// Copies of every frame sent, for tests that replay or rewrite them.
     pub(crate) tap: Option<Vec<Vec<u8>>>,
+    /// Copies of every control message sent, while frames are tapped.
+    pub(crate) control_tap: Vec<Control>,
 }
 
 impl Port {
@@ -127,6 +130,7 @@ impl Port {
             irq_pending: false,
             rekick_pending: false,
             tap: None,
+            control_tap: Vec::new(),
         }
     }
 

@@ -20,6 +20,9 @@ pub type CableId = usize;
 /// A link's index in its world: one side of a session with one peer.
 pub type LinkId = usize;
 
+/// Events that may happen at one instant before that counts as a livelock.
+const MOST_SPINS: u32 = 1_000_000;
+
 /// Virtual time ran out before what was awaited came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLate {
@@ -68,6 +71,8 @@ pub struct World {
     pub(crate) payload_crc: bool,
     pub(crate) limits: fn(&mut LinkConfig),
     timers: VecDeque<u64>,
+    /// Events since time last moved on.
+    spins: u32,
 }
 
 impl World {
@@ -88,6 +93,7 @@ impl World {
             payload_crc: false,
             limits: |_| (),
             timers: VecDeque::new(),
+            spins: 0,
         }
     }
 
@@ -214,12 +220,24 @@ impl World {
         self.timers.pop_front()
     }
 
-    /// Lets the next event happen; false if there is none.
+    /// Lets the next event happen; false if there is none, or time has stopped moving on.
     #[inline]
     pub fn step(&mut self) -> bool {
+        let before = self.queue.now();
         let Some(event) = self.queue.pop() else {
             return false;
         };
+        self.spins = if self.queue.now() == before {
+            self.spins + 1
+        } else {
+            0
+        };
+        if self.spins > MOST_SPINS {
+            self.violations.push(format!(
+                "livelock: {event:?} and others go on for ever at {before} ns"
+            ));
+            return false;
+        }
         match event {
             Event::TxDone { port, epoch } => self.tx_done(port, epoch),
             Event::Arrive { port } => self.arrive(port),
@@ -239,7 +257,9 @@ impl World {
     pub fn run_for(&mut self, time: Nanos) {
         let end = self.now() + time;
         while self.queue.next_at().is_some_and(|when| when <= end) {
-            self.step();
+            if !self.step() {
+                return;
+            }
         }
         self.queue.advance_to(end);
     }
@@ -255,15 +275,13 @@ impl World {
     ) -> Result<(), TooLate> {
         let end = self.now() + budget;
         while !done(self) {
-            match self.queue.next_at() {
-                Some(when) if when <= end => self.step(),
-                next => {
-                    return Err(TooLate {
-                        now: self.now(),
-                        busy: next.is_some(),
-                    });
-                }
-            };
+            let next = self.queue.next_at();
+            if next.is_none_or(|when| when > end) || !self.step() {
+                return Err(TooLate {
+                    now: self.now(),
+                    busy: next.is_some(),
+                });
+            }
         }
         Ok(())
     }

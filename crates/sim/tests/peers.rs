@@ -61,6 +61,21 @@ fn a_peer_silent_for_a_minute_is_not_dead() {
 }
 
 #[test]
+fn the_last_frame_lost_is_repaired_with_nothing_behind_it() {
+    for profile in &Profile::ALL {
+        for seed in seeds(20) {
+            let (mut world, a, b) = World::pair(seed, profile, 1, Faults::NONE).unwrap();
+            let mut line = Line::new(&mut world, a, b).unwrap();
+            world.cut(world.cables_between(a, b)[0], a, 0, 1);
+            line.deliver(&mut world, 1, 100, 2 * MS)
+                .unwrap_or_else(|e| panic!("{}, seed {seed}: {e}", profile.name));
+            assert_eq!(world.cable_counters(0, a).lost, 1);
+            all_is_well(&mut world);
+        }
+    }
+}
+
+#[test]
 fn a_stopped_receivers_ring_is_not_overrun() {
     for ring in [40, 64, 1024] {
         let profile = Profile {
@@ -218,8 +233,17 @@ fn a_host_that_speaks_another_version_is_refused_and_welcome_later() {
         kind: ControlKind::Offer,
         body,
     };
+    world.tap(cable, old);
     world.inject_control(cable, new, offer.emit(crc32c::crc32c_append));
     world.run_for(10 * MS);
+    let refusal = world
+        .tapped_control(cable, old)
+        .iter()
+        .find(|message| message.kind == ControlKind::Refuse);
+    assert_eq!(
+        refusal.map(|message| (message.body.reason, message.body.echo)),
+        Some((Reason::Version.code(), 2))
+    );
     assert_eq!(
         world.rail_state(cable, old),
         Some(RailState::Refused(Reason::Version))
@@ -234,7 +258,7 @@ fn a_host_that_speaks_another_version_is_refused_and_welcome_later() {
 }
 
 #[test]
-fn a_peer_ignored_while_paths_are_absent_wedges_the_rail_in_the_model() {
+fn data_before_the_path_is_up_wedges_the_rail_and_is_noticed() {
     let mut world = World::new(6, &Profile::STRIX);
     let (a, b) = (world.add_host(), world.add_host());
     let cable = world.connect(a, b, Faults::NONE);

@@ -72,7 +72,9 @@ fn flipped_bits_in_heads() {
         corrupt: 0.02,
         ..Faults::NONE
     };
-    survives(|profile, seed| Scenario::new(profile, 3_000, faults, seed));
+    let summary = survives(|profile, seed| Scenario::new(profile, 3_000, faults, seed));
+    // The NIC's CRC sees what hits the payload; the frame's own must see what is left.
+    assert!(summary.ports.crc_errors > 0 && summary.engine.rx_corrupt + summary.engine.rx_malformed > 0);
 }
 
 #[test]
@@ -81,10 +83,11 @@ fn flipped_bits_anywhere_with_a_payload_crc() {
         corrupt: 0.02,
         ..Faults::NONE
     };
-    survives(|profile, seed| Scenario {
+    let summary = survives(|profile, seed| Scenario {
         payload_crc: true,
         ..Scenario::new(profile, 3_000, faults, seed)
     });
+    assert!(summary.ports.crc_errors == 0 && summary.engine.rx_corrupt > 0);
 }
 
 #[test]
