@@ -55,7 +55,7 @@ pub extern "C" fn usb4_core_rail_event(fsm: &mut RailFsm, now: u64, what: u32, v
         0 => fsm.on_timer(now),
         1 => fsm.paths_enabled(now),
         2 => fsm.paths_disabled(now),
-        3 => fsm.set_join(now, value),
+        3 => fsm.set_join(now, value, &mut random),
         4 => fsm.unknown_tag(now, value),
         5 => fsm.close(now),
         _ => fsm.abort(now),
