@@ -230,6 +230,8 @@ pub struct RailFsm {
 
 impl RailFsm {
     /// Begins to offer. `rng` yields unpredictable 64-bit values.
+    // Inlined it would be on its caller's stack twice, more than a kernel stack frame may take.
+    #[inline(never)]
     pub fn new(now: Nanos, local: LocalInfo, rng: &mut impl FnMut() -> u64) -> Self {
         let mut fsm = Self {
             local,
