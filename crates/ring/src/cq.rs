@@ -86,6 +86,8 @@ impl Cq {
     pub fn arm(&mut self) -> Result<bool> {
         let client = &self.shared.device.client;
         client.check()?;
+        // The descriptor is made when it is first asked for, and who would ring one that is not there yet?
+        client.wait_fd(&self.shared.parts)?;
         // Before arming: a wake-up from now on is for what comes now.
         client.silence(&self.shared.parts);
         if !self.queue.arm().map_err(|_| Error::Gone)? {

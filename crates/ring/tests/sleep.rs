@@ -57,6 +57,27 @@ fn a_timeout_is_kept_and_leaves_the_queue_usable() {
 }
 
 #[test]
+fn a_completion_between_arming_and_the_first_look_at_the_descriptor_is_not_missed() {
+    let (mut a, _) = pair("firstlook");
+    let to = a.ep.address_handle(&a.ep.address()).unwrap();
+    assert!(a.cq.arm().unwrap());
+    a.ep.post_recv(1, Buffer::EMPTY).unwrap();
+    a.ep.post(&WorkRequest::send(to, Buffer::EMPTY).unsignaled())
+        .unwrap();
+    a.ep.submit().unwrap();
+    let start = Instant::now();
+    let mut done = [Completion::default()];
+    while a.cq.poll(&mut done) == 0 {
+        a.device.progress();
+        assert!(start.elapsed() < HANG);
+    }
+    let fd = a.cq.wait_fd().unwrap();
+    let zero = Timespec::try_from(Duration::ZERO).unwrap();
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut fds, Some(&zero)).unwrap(), 1);
+}
+
+#[test]
 fn the_descriptor_is_readable_after_arming_and_not_before() {
     let (mut a, mut b) = pair("fd");
     let to = a.handle(&b);
