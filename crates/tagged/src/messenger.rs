@@ -128,8 +128,8 @@ pub struct Messenger<T: Transport> {
     pub(crate) transport: T,
     pub(crate) table: Table,
     pub(crate) config: Config,
-    pub(crate) sends: Slab<SendOp<T::Exposed>>,
-    pub(crate) pool: SendPool,
+    pub(crate) sends: Slab<SendOp>,
+    pub(crate) pool: SendPool<T::Exposed>,
     pub(crate) rendezvous_out: usize,
     /// Messages the transport has.
     pub(crate) in_transport: usize,

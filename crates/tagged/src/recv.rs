@@ -188,13 +188,27 @@ impl<T: Transport> Messenger<T> {
         let Some(index) = self.posted[class].find(&mut self.receives, from, envelope.tag) else {
             return self.keep(slot, len, from, envelope);
         };
-        let target = self.take_target(index, u64::from(len).saturating_sub(HEADER_LEN as u64));
         let payload = &self.transport.slot(slot, len)[HEADER_LEN..];
-        // SAFETY: the poster of the receive promised that its segments are writable.
-        unsafe { scatter(payload, &target) };
         let len = payload.len() as u64;
+        let Receive { target, multi, .. } = &mut self.receives[index];
+        if let Some(multi) = multi {
+            let target = multi.take(target, index, len);
+            if multi.retired {
+                self.posted[class].remove(&mut self.receives, index);
+            }
+            // SAFETY: the poster of the receive promised that its segments are writable.
+            unsafe { scatter(payload, &target) };
+            self.repost(slot);
+            return self.complete_receive(&target, from, envelope, len, Ok(()), sink);
+        }
+        // SAFETY: as above.
+        unsafe { scatter(payload, target) };
+        if let Some(done) = target.completion(from, envelope, len, false, Ok(())) {
+            sink.complete(done);
+        }
+        self.posted[class].remove(&mut self.receives, index);
+        self.receives.free(index);
         self.repost(slot);
-        self.complete_receive(&target, from, envelope, len, Ok(()), sink);
     }
 
     /// A request to send has arrived.
@@ -292,31 +306,8 @@ impl<T: Transport> Messenger<T> {
         sink: &mut impl Sink,
     ) {
         let last = target.multi != NIL && self.part_done(target.multi);
-        let truncated = len.saturating_sub(target.capacity);
-        let result = if truncated > 0 {
-            result.and(Err(Failure::Truncated))
-        } else {
-            result
-        };
-        if target.report || last || result.is_err() {
-            sink.complete(Completion {
-                receive: true,
-                context: target.context,
-                token: target.token,
-                class: envelope.class,
-                len: len.min(target.capacity),
-                truncated,
-                addr: if target.multi == NIL {
-                    0
-                } else {
-                    target.segments[0].addr
-                },
-                tag: envelope.tag,
-                data: envelope.data,
-                from: Some(from),
-                last,
-                result,
-            });
+        if let Some(done) = target.completion(from, envelope, len, last, result) {
+            sink.complete(done);
         }
     }
 
@@ -331,6 +322,44 @@ impl<T: Transport> Messenger<T> {
             self.receives.free(index);
         }
         last
+    }
+}
+
+impl Target {
+    /// The completion of a message of `len` bytes, if it is to be reported.
+    #[inline]
+    fn completion(
+        &self,
+        from: PeerId,
+        envelope: Envelope,
+        len: u64,
+        last: bool,
+        result: Result<(), Failure>,
+    ) -> Option<Completion> {
+        let truncated = len.saturating_sub(self.capacity);
+        let result = if truncated > 0 {
+            result.and(Err(Failure::Truncated))
+        } else {
+            result
+        };
+        (self.report || last || result.is_err()).then(|| Completion {
+            receive: true,
+            context: self.context,
+            token: self.token,
+            class: envelope.class,
+            len: len.min(self.capacity),
+            truncated,
+            addr: if self.multi == NIL {
+                0
+            } else {
+                self.segments[0].addr
+            },
+            tag: envelope.tag,
+            data: envelope.data,
+            from: Some(from),
+            last,
+            result,
+        })
     }
 }
 

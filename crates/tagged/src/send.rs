@@ -77,7 +77,7 @@ enum Stage {
 }
 
 /// A send outstanding.
-pub(crate) struct SendOp<E> {
+pub(crate) struct SendOp {
     stage: Stage,
     generation: u32,
     to: PeerId,
@@ -87,21 +87,52 @@ pub(crate) struct SendOp<E> {
     context: u64,
     token: u64,
     report: bool,
+    /// There is something in [`SendPool::held`].
+    holds: bool,
+}
+
+/// What few sends need: kept apart, so that the others stay small.
+struct Held<E> {
     packed: Option<Box<[u8]>>,
     exposed: [Option<E>; MAX_SEGMENTS],
 }
 
-/// Memory of sends: a stable staging area each, and buffers for packing.
-pub(crate) struct SendPool {
+/// Memory of sends: a stable staging area each, buffers for packing, and what is exposed to peers.
+pub(crate) struct SendPool<E> {
     blocks: Vec<Box<[u8]>>,
     packs: Vec<Box<[u8]>>,
+    /// By the send's index.
+    held: Vec<Held<E>>,
 }
 
-impl SendPool {
+impl<E> SendPool<E> {
     pub(crate) fn new() -> Self {
         Self {
             blocks: Vec::new(),
             packs: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// What the send holds.
+    fn held(&mut self, index: u32) -> &mut Held<E> {
+        let index = index as usize;
+        if self.held.len() <= index {
+            self.held.resize_with(index + 1, || Held {
+                packed: None,
+                exposed: [const { None }; MAX_SEGMENTS],
+            });
+        }
+        &mut self.held[index]
+    }
+
+    /// Gives back what the send holds.
+    #[cold]
+    fn let_go(&mut self, index: u32) {
+        let held = self.held(index);
+        held.exposed = [const { None }; MAX_SEGMENTS];
+        if let Some(pack) = held.packed.take() {
+            self.packs.push(pack);
         }
     }
 
@@ -154,8 +185,7 @@ impl<T: Transport> Messenger<T> {
             context: request.context,
             token: request.token,
             report: request.report,
-            packed: None,
-            exposed: [const { None }; MAX_SEGMENTS],
+            holds: false,
         });
         // SAFETY: the caller's promise is handed on.
         let posted = unsafe { self.post_send(index, path, request, len) };
@@ -205,7 +235,8 @@ impl<T: Transport> Messenger<T> {
                     addr: pack.as_ptr() as u64,
                     len,
                 };
-                self.sends[index].packed = Some(pack);
+                self.pool.held(index).packed = Some(pack);
+                self.sends[index].holds = true;
                 payload
             }
             Path::Rendezvous => {
@@ -242,7 +273,8 @@ impl<T: Transport> Messenger<T> {
             // exposure is dropped before that is reported.
             let exposed = unsafe { self.transport.expose(*segment)? };
             parts[count] = (T::remote(&exposed), segment.len);
-            self.sends[index].exposed[count] = Some(exposed);
+            self.pool.held(index).exposed[count] = Some(exposed);
+            self.sends[index].holds = true;
             count += 1;
         }
         let id = u64::from(generation) << 32 | u64::from(index);
@@ -305,7 +337,7 @@ impl<T: Transport> Messenger<T> {
             }
             Stage::Requested => {
                 self.rendezvous_out -= 1;
-                self.sends[index].exposed = [const { None }; MAX_SEGMENTS];
+                self.let_go(index);
                 self.report(index, result, sink);
                 self.sends[index].stage = Stage::Finished;
             }
@@ -393,15 +425,17 @@ impl<T: Transport> Messenger<T> {
     /// Frees a send's resources; its description stays readable until the index is used again.
     #[inline]
     fn release(&mut self, index: u32) {
-        let op = &mut self.sends[index];
-        if op.stage != Stage::Eager {
-            op.exposed = [const { None }; MAX_SEGMENTS];
-        }
-        op.stage = Stage::Free;
-        if let Some(pack) = op.packed.take() {
-            self.pool.packs.push(pack);
-        }
+        self.sends[index].stage = Stage::Free;
+        self.let_go(index);
         self.sends.free(index);
+    }
+
+    /// Withdraws what a send holds.
+    #[inline]
+    fn let_go(&mut self, index: u32) {
+        if std::mem::take(&mut self.sends[index].holds) {
+            self.pool.let_go(index);
+        }
     }
 
     /// Tells a sender that its rendezvous is over.
