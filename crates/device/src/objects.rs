@@ -135,7 +135,10 @@ impl<H: Home> Device<H> {
         ))
     }
 
-    /// Destroys an endpoint. Work in flight completes `FLUSHED`; receives not taken are forgotten.
+    /// Destroys an endpoint. Work in flight completes `FLUSHED`; receives not taken are forgotten. When this
+    /// returns nothing reads or writes the buffers of its submissions any more; those of receives that messages
+    /// have taken are in use until these complete. Waits only for turns of [`Self::service`] that are running in
+    /// other threads; must not be called from within one.
     ///
     /// # Errors
     /// The client has no such endpoint.
@@ -155,6 +158,7 @@ impl<H: Home> Device<H> {
             }
         }
         self.close_target(ep, now);
+        self.wait_for_copies();
         let mut control = self.control.lock();
         slot.leave_place();
         control.credit(client, |used| {

@@ -148,6 +148,29 @@ impl Plans {
         Some((from, entry.then))
     }
 
+    /// Keeps the plans nobody has taken from placing response bytes of the operations `gone` names. They stay in
+    /// the queue: what follows them still does.
+    pub(crate) fn keep_from_landing(&mut self, gone: impl Fn(u32) -> bool) {
+        let mut number = self.taken;
+        while number != self.queued {
+            let entry = self.slab.get_mut((number & self.mask) as usize);
+            if let Some(PlanEntry {
+                plan,
+                then: Then::Landed { op },
+            }) = entry
+            {
+                if gone(*op) {
+                    match plan {
+                        // It still names the frame, to be given back.
+                        Plan::Copy { len, .. } => *len = 0,
+                        other => *other = Plan::Nothing,
+                    }
+                }
+            }
+            number = number.wrapping_add(1);
+        }
+    }
+
     /// Takes a plan back that nobody has run; only when none is running.
     pub(crate) fn cancel(&mut self) -> Option<(Option<RxToken>, Then)> {
         self.take()?;

@@ -361,6 +361,29 @@ fn a_peer_never_reads_zeros_from_a_process_that_died() {
 }
 
 #[test]
+fn what_is_read_is_not_placed_once_the_endpoint_is_destroyed() {
+    let mut world = World::new();
+    let (mut a, b) = world.pair();
+    let (into, from) = (Memory::zeroed(100_000), Memory::of(&vec![0xaa; 100_000]));
+    let ka = world.register(&a, &into, Access::LOCAL);
+    let kb = world.register(&b, &from, Access::REMOTE_READ);
+    a.post(rma(Op::Read, 1, ka, BASE, 100_000, (BASE, kb.remote)));
+    world.submit(&mut a);
+    // Ends with frames handed over whose payload has not been placed yet.
+    while into.bytes().iter().all(|byte| *byte == 0) {
+        world.turn();
+    }
+    world
+        .device(&a)
+        .destroy_endpoint(a.client, a.ep, world.now)
+        .unwrap();
+    let before = into.bytes();
+    world.settle();
+    assert!(before == into.bytes(), "the buffer was written to afterwards");
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Flushed)]);
+}
+
+#[test]
 fn a_destroyed_endpoint_flushes_its_work_and_refuses_its_peers() {
     let mut world = World::new();
     let (mut a, b) = world.pair();

@@ -34,7 +34,8 @@ impl Link {
     }
 
     /// Closes a flow: its work completes with `Flushed`, at once unless a plan or a gather still uses its
-    /// memory. The id is used again only after the peer has executed the close.
+    /// memory. Once the plans and gathers now running are done nothing does. The id is used again only after the
+    /// peer has executed the close.
     pub fn close_flow<H: Host + ?Sized>(&mut self, _now: Nanos, flow: FlowId, host: &H) {
         let index = flow.0;
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
@@ -44,6 +45,9 @@ impl Link {
             return;
         }
         flow.state = TxState::Closing;
+        let ops = &self.ops;
+        self.plans
+            .keep_from_landing(|op| ops.get(op).is_some_and(|op| op.flow == index));
         self.flush(index, Status::Flushed, host);
     }
 
