@@ -61,8 +61,9 @@ impl<H: Home> Device<H> {
         let mut empty = true;
         for slot in self.endpoints.iter().filter(|slot| slot.id().is_some()) {
             if let Some(tx) = slot.tx.lock().as_mut() {
-                // A hostile index is found, and acted on, by the next submit.
-                empty &= tx.sq.arm() == Ok(true);
+                // A hostile index is found, and acted on, by the next submit; after that it is no reason to stay awake.
+                let killed = || slot.state() == EndpointState::Killed;
+                empty &= tx.sq.arm().unwrap_or_else(|_| killed());
             }
         }
         empty

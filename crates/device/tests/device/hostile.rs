@@ -60,6 +60,7 @@ fn a_submission_index_beyond_the_queue_kills_that_endpoint_only() {
             assert_eq!(state(world, a), EndpointState::Killed);
             assert_eq!(a.outcomes(), [(1, CqeStatus::Flushed)]);
             assert_eq!(state(world, b), EndpointState::Ready);
+            assert!(world.device(a).arm_all(), "it keeps the device awake");
         });
     }
 }
