@@ -160,6 +160,14 @@ pub(crate) fn doorbell() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
+/// Whether a descriptor another process has sent is a doorbell, and ringing it never makes us wait: a pipe could,
+/// or end the process by a signal.
+pub(crate) fn is_doorbell(fd: BorrowedFd<'_>) -> bool {
+    let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    kind.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]")
+        && rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
 /// Makes a doorbell readable. One that overflows is readable already.
 pub(crate) fn ring(doorbell: impl AsFd) {
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
@@ -198,6 +206,15 @@ mod tests {
         );
         drop(there);
         assert_eq!(receive(here.as_fd(), &mut bytes).unwrap().len, 0);
+    }
+
+    #[test]
+    fn only_an_event_descriptor_that_does_not_block_is_a_doorbell() {
+        use rustix::event::{EventfdFlags, eventfd};
+        let (_reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();
+        assert!(!is_doorbell(writer.as_fd()));
+        assert!(!is_doorbell(eventfd(0, EventfdFlags::CLOEXEC).unwrap().as_fd()));
+        assert!(is_doorbell(doorbell().unwrap().as_fd()));
     }
 
     #[test]
