@@ -91,7 +91,9 @@ impl Directory {
             Some(State::Failed(_)) => {}
             Some(State::Calling) | None => {
                 inner.peers.insert(node, State::Calling);
-                inner.wanted.push(node);
+                if !inner.wanted.contains(&node) {
+                    inner.wanted.push(node);
+                }
                 wake_keeper();
             }
         }

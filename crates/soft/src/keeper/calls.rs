@@ -132,7 +132,10 @@ impl Keeper {
     }
 
     fn retry(&mut self, node: NodeId) {
-        self.retries.push((now().saturating_add(RETRY), node));
+        // Whoever does not wait for the call asks again and again.
+        if self.retries.iter().all(|retry| retry.1 != node) {
+            self.retries.push((now().saturating_add(RETRY), node));
+        }
     }
 
     /// Time has passed: late callers, calls to be tried again, rails.
@@ -349,8 +352,8 @@ impl Keeper {
 /// Joins our end with the region and the doorbell the peer has sent.
 fn join(end: CableEnd, fds: Vec<OwnedFd>) -> io::Result<crate::cable::Cable> {
     match <[OwnedFd; 2]>::try_from(fds) {
-        Ok([region, doorbell]) => end.join(region, doorbell),
-        Err(_) => Err(io::ErrorKind::InvalidData.into()),
+        Ok([region, doorbell]) if socket::is_doorbell(doorbell.as_fd()) => end.join(region, doorbell),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
