@@ -202,13 +202,14 @@ fn a_child_of_fork_is_refused_politely() {
         let refused = [
             matches!(host.ep.submit(), Err(Error::Forked)),
             matches!(host.cq.arm(), Err(Error::Forked)),
+            matches!(host.cq.wait_fd(), Err(Error::Forked)),
             matches!(host.device.create_cq(8), Err(Error::Forked)),
             matches!(host.device.alloc(8, usb4_ring::Access::LOCAL), Err(Error::Forked)),
             !host.device.progress(),
         ];
         drop(host);
         // SAFETY: ends the child at once.
-        unsafe { libc::_exit(i32::from(refused != [true; 5])) };
+        unsafe { libc::_exit(i32::from(refused != [true; 6])) };
     }
     let mut status = 0;
     // SAFETY: waits for our own child.

@@ -74,6 +74,10 @@ impl Inline {
     }
 
     pub(crate) fn destroy_cq(&self, cq: u32) {
+        // In a child a thread that is not there may hold the locks.
+        if self.device.core.check_process().is_err() {
+            return;
+        }
         let _ = self
             .device
             .core
@@ -163,6 +167,7 @@ impl Inline {
     }
 
     pub(crate) fn source(&self, source: u32) -> Option<EpAddr> {
+        self.device.core.check_process().ok()?;
         self.device.core.device.source(source)
     }
 
@@ -253,6 +258,7 @@ impl Inline {
     }
 
     pub(crate) fn peers(&self) -> Result<Vec<Peer>, Error> {
+        self.device.core.check_process()?;
         self.device.peers()
     }
 
@@ -290,6 +296,7 @@ impl Inline {
     }
 
     pub(crate) fn wait_fd<'a>(&self, bell: &'a Bell) -> Result<BorrowedFd<'a>, Error> {
+        self.device.core.check_process()?;
         bell.fd().map_err(Error::os("create an eventfd"))
     }
 }
