@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
-use usb4_device::{Access, EndpointKind};
+use usb4_device::{Access, DeviceError, EndpointKind, Object};
 use usb4_ring_abi::{Cqe, QueueGeometry, Rqe, Sqe};
 use usb4_wire::{EpAddr, NodeId};
 
+use super::QUOTA;
 use super::protocol::{self, MESSAGE_LEN, Message, OK, Op, PEER_LEN, PENDING, REPLY_MAX, VERSION};
 use super::spawn;
 use crate::client::{CqParts, EndpointParts, RegionParts};
@@ -278,6 +279,11 @@ impl Detached {
     }
 
     pub(crate) fn alloc(&self, len: usize, access: Access) -> Result<RegionParts, Error> {
+        self.check_quick()?;
+        // All of it is populated: what the device would refuse anyway must not take the machine's memory first.
+        if len as u64 > QUOTA.region_bytes {
+            return Err(Error::Device(DeviceError::Quota(Object::RegionByte)));
+        }
         let (mapping, fd) =
             Mapping::create("usb4-memory", len, Sharing::ReadWrite).map_err(Error::os("allocate memory"))?;
         let start = mapping.as_ptr();
@@ -318,6 +324,7 @@ impl Detached {
     }
 
     pub(crate) fn wait_fd<'a>(&self, bell: &'a Bell) -> Result<BorrowedFd<'a>, Error> {
+        self.check_quick()?;
         bell.fd().map_err(Error::os("create an eventfd"))
     }
 }
