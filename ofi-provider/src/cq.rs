@@ -49,17 +49,32 @@ pub(crate) struct CqState {
     /// Endpoints bound to it.
     pub(crate) endpoints: Vec<u32>,
     pub(crate) wait: Option<Arc<Wait>>,
+    /// Somebody has found nothing here and may sleep: what other threads put in must wake it.
+    watched: bool,
 }
 
 impl CqState {
     #[inline]
     fn push(&mut self, entry: Entry) {
         self.entries.push_back(entry);
+        if self.watched {
+            self.wake();
+        }
+    }
+
+    /// Has a sleeper look again.
+    #[cold]
+    pub(crate) fn wake(&mut self) {
+        if std::mem::take(&mut self.watched)
+            && let Some(wait) = &self.wait
+        {
+            wait.notify();
+        }
     }
 
     fn push_failed(&mut self, mut entry: Entry, truncated: u64, error: c_int) {
         entry.failed = true;
-        self.entries.push_back(entry);
+        self.push(entry);
         self.failed.push_back(Failed {
             entry,
             truncated,
@@ -252,6 +267,7 @@ pub(crate) unsafe extern "C" fn open(
             failed: VecDeque::new(),
             endpoints: Vec::new(),
             wait: wait.clone(),
+            watched: false,
         };
         let index = shared.lock().cqs.insert(state);
         let object = Cq {
@@ -413,12 +429,16 @@ impl Cq {
         let mut state = self.domain.lock();
         progress(&mut state, self.index);
         let state = &mut *state;
-        let Some(cq) = state.cqs.get(self.index) else {
+        let Some(cq) = state.cqs.get_mut(self.index) else {
             return (false, false);
         };
+        if let Some(wait) = &cq.wait {
+            wait.take_news();
+        }
         if !cq.entries.is_empty() {
             return (false, false);
         }
+        cq.watched = true;
         let mut probing = false;
         for ep in &cq.endpoints {
             let Some(messenger) = state.eps.get_mut(*ep).and_then(|ep| ep.messenger.as_mut()) else {

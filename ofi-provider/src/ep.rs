@@ -419,6 +419,12 @@ impl Ep {
         match Messenger::new(transport, config) {
             Ok(messenger) => {
                 this.messenger = Some(messenger);
+                // Who sleeps on its queues already has not armed this endpoint's.
+                for bound in [this.bound.tx_cq, this.bound.rx_cq] {
+                    if let Some(cq) = cqs.get_mut(bound) {
+                        cq.wake();
+                    }
+                }
                 0
             }
             Err(_) => -FI_EIO,

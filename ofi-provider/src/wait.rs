@@ -1,5 +1,5 @@
-//! A completion queue's wait object: one descriptor that is readable when any of its endpoints has work, or
-//! when somebody signals.
+//! A completion queue's wait object: one descriptor that is readable when any of its endpoints has work, when
+//! another thread has put something into the queue, or when somebody signals.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -9,6 +9,7 @@ use std::time::Duration;
 pub(crate) struct Wait {
     epoll: OwnedFd,
     event: OwnedFd,
+    news: OwnedFd,
 }
 
 impl Wait {
@@ -16,14 +17,16 @@ impl Wait {
     /// The system is out of descriptors.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: plain system calls; the results are checked and owned.
-        let (epoll, event) = unsafe {
+        let (epoll, event, news) = unsafe {
             (
                 owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
                 owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
+                owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
             )
         };
-        let wait = Self { epoll, event };
+        let wait = Self { epoll, event, news };
         wait.control(libc::EPOLL_CTL_ADD, wait.event.as_raw_fd())?;
+        wait.control(libc::EPOLL_CTL_ADD, wait.news.as_raw_fd())?;
         Ok(wait)
     }
 
@@ -75,19 +78,38 @@ impl Wait {
         unsafe { libc::poll(&raw mut poll, 1, ms) };
     }
 
-    /// Wakes a sleeper.
+    /// Wakes a sleeper, who is told so.
     pub(crate) fn signal(&self) {
-        let one: u64 = 1;
-        // SAFETY: eight bytes to an event descriptor.
-        unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
+        ring(&self.event);
     }
 
     /// Whether somebody has signalled since the last call.
     pub(crate) fn take_signal(&self) -> bool {
-        let mut count: u64 = 0;
-        // SAFETY: eight bytes from an event descriptor that does not block.
-        unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) == 8 }
+        silence(&self.event)
     }
+
+    /// Wakes a sleeper to look again.
+    pub(crate) fn notify(&self) {
+        ring(&self.news);
+    }
+
+    /// Whatever was to be looked at is looked at after this.
+    pub(crate) fn take_news(&self) {
+        silence(&self.news);
+    }
+}
+
+fn ring(event: &OwnedFd) {
+    let one: u64 = 1;
+    // SAFETY: eight bytes to an event descriptor.
+    unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
+}
+
+/// Whether it had been rung.
+fn silence(event: &OwnedFd) -> bool {
+    let mut count: u64 = 0;
+    // SAFETY: eight bytes from an event descriptor that does not block.
+    unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) == 8 }
 }
 
 /// # Safety

@@ -492,3 +492,50 @@ fn a_message_sent_just_before_close_arrives() {
         assert_eq!(buffer, [n; 64]);
     }
 }
+
+#[test]
+fn a_completion_another_thread_makes_wakes_who_sleeps_on_the_queue() {
+    let _alone = alone();
+    let mut world = Opened::new();
+    let (a, b) = (world.endpoint(), world.endpoint());
+    let mut fd = -1;
+    unsafe {
+        let control = (*(*b.cq).fid.ops).control;
+        assert_eq!(control(b.cq.cast(), FI_GETWAIT, (&raw mut fd).cast()), 0);
+    }
+    let sleep = || unsafe {
+        let mut fids = [b.cq.cast::<fid>()];
+        assert_eq!(
+            ((*(*world.fabric).ops).trywait)(world.fabric, fids.as_mut_ptr(), 1),
+            0
+        );
+    };
+    let woken = || {
+        let mut poll = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+    };
+    let mut buffer = [0u8; 8];
+    // A receive whose message is here already.
+    assert_eq!(a.tsend(&b, &[1; 8], 1, 1), 0);
+    a.next(&[&b]);
+    b.drive();
+    sleep();
+    assert!(!woken());
+    b.trecv(FI_ADDR_UNSPEC, &mut buffer, 1, 0, 7);
+    assert!(woken());
+    assert_eq!(b.next(&[]).op_context as usize, 7);
+    // A receive that is cancelled.
+    b.trecv(FI_ADDR_UNSPEC, &mut buffer, 1, 0, 8);
+    sleep();
+    assert!(!woken());
+    assert_eq!(unsafe { ((*(*b.ep).ops).cancel)(b.ep.cast(), context(8)) }, 0);
+    assert!(woken());
+    assert_eq!(b.poll().err(), Some(-(FI_EAVAIL as isize)));
+    assert_eq!(b.error().err, FI_ECANCELED);
+    sleep();
+    assert!(!woken());
+}
