@@ -56,6 +56,11 @@ impl Host {
             .map_or(fi_version(99, 0), |version| unsafe { version() })
     }
 
+    /// Whether it has a logger.
+    pub(crate) fn has_log(&self) -> bool {
+        self.log.is_some() && self.log_enabled.is_some()
+    }
+
     /// Tells the host of a parameter, for `fi_info -g`.
     pub(crate) fn define(&self, name: &CStr, kind: c_int, help: &CStr) {
         if let Some(define) = self.param_define {

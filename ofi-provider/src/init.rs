@@ -47,7 +47,9 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
     boundary(|| {
         ONCE.call_once(|| {
             log_panics();
-            set_sink(Box::new(HostLog));
+            if host().has_log() {
+                set_sink(Box::new(HostLog));
+            }
             env::define();
             // SAFETY: within `Once`, before anybody else has the pointer.
             unsafe { (*provider()).fi_version = host().version() };

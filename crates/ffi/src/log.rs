@@ -31,6 +31,11 @@ pub fn set_sink(sink: Box<dyn Sink>) {
     let _ = SINK.set(sink);
 }
 
+/// Whether a sink has been set.
+pub(crate) fn has_sink() -> bool {
+    SINK.get().is_some()
+}
+
 /// Whether a line of this level would be seen.
 pub fn enabled(level: Level) -> bool {
     SINK.get().is_some_and(|sink| sink.enabled(level))

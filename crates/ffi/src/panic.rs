@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
+use crate::log::has_sink;
 use crate::{Level, log};
 
 /// What a function returns to C after a panic, where its type alone says so.
@@ -53,12 +54,18 @@ fn caught<T>(body: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Sends panic messages of this library to the log sink instead of standard error, which belongs to the
-/// application. A plugin has its own copy of the standard library, so this touches no panic of its host.
+/// application; without a sink they go where they went before. A plugin has its own copy of the standard
+/// library, so this touches no panic of its host.
 pub fn log_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        std::panic::set_hook(Box::new(|info| {
-            log(Level::Error, format_args!("internal error: {info}"))
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if has_sink() {
+                log(Level::Error, format_args!("internal error: {info}"));
+            } else {
+                before(info);
+            }
         }));
     });
 }
