@@ -7,6 +7,9 @@ use crate::Nanos;
 /// Most rails a link can have: two cables with four rings each.
 pub const MAX_RAILS: usize = 8;
 
+/// Chunks a sender may rely on its peer to park: it sends no more than this after its oldest unacknowledged frame.
+pub const PEER_PARKS: u32 = 1024;
+
 /// Limits of one link. They bound everything a peer can make this side hold.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkConfig {
@@ -28,7 +31,8 @@ pub struct LinkConfig {
     pub max_rx_flows: u32,
     /// Posted operations of all flows together.
     pub max_ops: u32,
-    /// Chunks that may wait for an earlier one, over all flows.
+    /// Chunks that may wait for an earlier one, over all flows: at least [`PEER_PARKS`], if the peer is to send at
+    /// its best. The peer is taken to have as many, up to that.
     pub max_parked: u32,
     /// Reads and atomics of the peer this side serves at once; announced to the peer.
     pub max_reads: u32,

@@ -80,6 +80,12 @@ impl<'a> Composer<'a> {
         self.chunks == 0
     }
 
+    /// Chunks so far.
+    #[inline]
+    pub(crate) fn chunks(&self) -> u32 {
+        u32::from(self.chunks)
+    }
+
     /// Payload that fits behind one more chunk header of `header` bytes; `None` if not even that fits.
     #[inline]
     pub(crate) fn room_for(&self, header: u16) -> Option<u16> {

@@ -33,6 +33,7 @@ extern crate alloc;
 extern crate std;
 
 mod ack;
+mod ahead;
 mod bringup;
 mod config;
 mod counters;
@@ -58,7 +59,7 @@ mod tx_flow;
 mod types;
 
 pub use bringup::{Action, DownReason, LocalInfo, PeerInfo, RailFsm, RailState};
-pub use config::{LinkConfig, MAX_RAILS, RailConfig};
+pub use config::{LinkConfig, MAX_RAILS, PEER_PARKS, RailConfig};
 pub use counters::Counters;
 pub use errors::{AttachError, OpenError, PostError};
 pub use frame_check::payload_span;

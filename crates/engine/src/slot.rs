@@ -7,9 +7,14 @@
 //!                     resend <- lost and completed
 //! ```
 
+use crate::ahead::Ahead;
 use crate::list::{Linked, List, NONE, OUT, at, at_mut};
 use crate::rail::Outcome;
-use crate::{Slab, TxSlot};
+use crate::{MAX_CHUNKS, Slab, TxSlot};
+
+/// Most chunks of a frame.
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+const CHUNKS: u32 = MAX_CHUNKS as u32;
 
 /// Where a slot is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,8 @@ pub struct Slot {
     pub(crate) ack_now: bool,
     /// The rail of the latest post.
     pub(crate) rail: u8,
+    /// Its round in [`Ahead`].
+    ahead: u8,
     /// If all chunks are requests of one flow: their epoch.
     pub(crate) epoch: u8,
     /// If all chunks are requests of one flow: that flow. Else [`NONE`].
@@ -80,6 +87,7 @@ impl Default for Slot {
             probe: false,
             ack_now: false,
             rail: 0,
+            ahead: 0,
             epoch: 0,
             flow: NONE,
             crc: 0,
@@ -93,6 +101,8 @@ impl Default for Slot {
 #[derive(Debug)]
 pub(crate) struct Slots {
     slab: Slab<Slot>,
+    /// Frames staged and not acknowledged, probes aside.
+    ahead: Ahead,
     free: List<0>,
     free_count: u32,
     /// Staged or ready, in the order of staging.
@@ -121,7 +131,8 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(mut slab: Slab<Slot>, count: u16) -> Self {
+    /// `parks`: chunks the peer can park.
+    pub(crate) fn new(mut slab: Slab<Slot>, count: u16, parks: u32) -> Self {
         for slot in slab.iter_mut() {
             *slot = Slot::default();
         }
@@ -134,6 +145,7 @@ impl Slots {
         let reserve = (count >> 3).clamp(1, 32);
         Self {
             slab,
+            ahead: Ahead::new(parks),
             free,
             free_count: count,
             requests: List::default(),
@@ -179,6 +191,18 @@ impl Slots {
         self.free_count > self.control_reserve
     }
 
+    /// Whether the peer can park another frame with requests, should it have to.
+    #[inline]
+    pub(crate) fn may_park_requests(&self) -> bool {
+        self.ahead.has_room(CHUNKS, self.ahead.reserve())
+    }
+
+    /// Whether the peer can park another frame with responses.
+    #[inline]
+    pub(crate) fn may_park_responses(&self) -> bool {
+        self.ahead.has_room(CHUNKS, 0)
+    }
+
     /// Frames staged or ready that carry requests.
     #[inline]
     pub(crate) fn waiting_requests(&self) -> u32 {
@@ -215,9 +239,18 @@ impl Slots {
         self.free.front()
     }
 
-    /// Begins a staging in the slot [`Slots::peek_free`] told.
+    /// Begins the staging of a frame of so many chunks in the slot [`Slots::peek_free`] told.
     #[inline]
-    pub(crate) fn stage(&mut self, fill: impl FnOnce(&mut Slot)) {
+    pub(crate) fn stage(&mut self, chunks: u32, fill: impl FnOnce(&mut Slot)) {
+        let ahead = self.ahead.sent(chunks);
+        self.begin(|slot| {
+            slot.ahead = ahead;
+            fill(slot);
+        });
+    }
+
+    #[inline]
+    fn begin(&mut self, fill: impl FnOnce(&mut Slot)) {
         let Some(index) = self.take() else { return };
         self.staged = self.staged.wrapping_add(1);
         let Some(slot) = at_mut(&mut self.slab, index) else {
@@ -245,7 +278,7 @@ impl Slots {
 
     /// Begins the staging of a probe, which is free again when its descriptor completes.
     pub(crate) fn stage_probe(&mut self, fill: impl FnOnce(&mut Slot)) {
-        self.stage(|slot| {
+        self.begin(|slot| {
             fill(slot);
             slot.probe = true;
             slot.acked = true;
@@ -370,7 +403,9 @@ impl Slots {
         }
         match outcome {
             Outcome::Acked => {
-                slot.acked = true;
+                if !core::mem::replace(&mut slot.acked, true) {
+                    self.ahead.done(slot.ahead);
+                }
                 if slot.completed {
                     self.free(index);
                 }
@@ -447,6 +482,9 @@ impl Slots {
             return;
         };
         slot.state = State::Free;
+        if !core::mem::replace(&mut slot.acked, true) {
+            self.ahead.done(slot.ahead);
+        }
         if core::mem::take(&mut slot.marked) {
             self.marked = self.marked.wrapping_sub(1);
         }

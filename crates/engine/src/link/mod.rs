@@ -129,7 +129,7 @@ impl Link {
             failed: false,
             cleared: false,
             ops: Ops::new(ops),
-            slots: Slots::new(slots, config.tx_slots),
+            slots: Slots::new(slots, config.tx_slots, config.max_parked.min(crate::PEER_PARKS)),
             tokens: Tokens::new(tokens),
             park: Park::new(parked),
             plans: Plans::new(plans, config.max_plans),

@@ -71,11 +71,12 @@ impl Link {
         };
         let urgent = self.active.is_empty() && (frame.ends_bulk || self.ops.is_low());
         let ack_now = urgent || !self.slots.has_for_requests();
+        let chunks = frame.chunks();
         let head_len = frame.finish(payload_crc);
         let crc = host.crc32c(0, out.head());
         let len = out.len;
         out.slot = TxSlot(u16::try_from(slot).unwrap_or(u16::MAX));
-        self.slots.stage(|slot| {
+        self.slots.stage(chunks, |slot| {
             slot.response = response;
             slot.ack_now = ack_now;
             slot.flow = flow;
@@ -108,6 +109,7 @@ impl Link {
             .wrapping_add(self.slots.waiting_responses());
         waiting < u32::from(self.config.max_ready)
             && self.slots.has_for_requests()
+            && self.slots.may_park_requests()
             && self.slots.front_resend().is_none()
             && self.any_rail(|rail| rail.can_send(Class::Request))
     }
@@ -116,6 +118,7 @@ impl Link {
     fn can_stage_responses(&self) -> bool {
         self.slots.waiting_responses() < u32::from(self.config.max_ready)
             && self.slots.has_for_responses()
+            && self.slots.may_park_responses()
             && self.any_rail(|rail| rail.can_send(Class::Response))
     }
 

@@ -234,13 +234,12 @@ fn two_rails_of_different_speed_share_a_message() {
 
 #[test]
 fn more_chunks_than_the_park_holds_are_lost_and_come_again() {
-    let mut pair = Pair::with(
-        LinkConfig {
-            max_parked: 8,
-            ..config()
-        },
-        1,
-    );
+    let small = LinkConfig {
+        max_parked: 8,
+        ..config()
+    };
+    // The sender takes it to have more.
+    let mut pair = Pair::with_each([config(), small], 1);
     let flow = pair.open(0);
     let mem = pair.receive(1, 5, 200_000);
     pair.script = drop_nth(0, 0);
@@ -249,6 +248,25 @@ fn more_chunks_than_the_park_holds_are_lost_and_come_again() {
     assert!(pair.sides[1].link.counters().rx_no_room > 0);
     assert!(pair.sides[1].host.bytes(mem) == pattern(200_000, 7));
     assert_eq!(pair.done(0), [(1, Status::Ok)]);
+    pair.assert_clean();
+}
+
+#[test]
+fn no_more_is_sent_after_a_lost_frame_than_the_peer_parks() {
+    let small = LinkConfig {
+        max_parked: 64,
+        ..config()
+    };
+    let mut pair = Pair::with(small, 1);
+    let flow = pair.open(0);
+    let mem = pair.receive(1, 5, 900_000);
+    pair.script = drop_nth(0, 0);
+    pair.send(0, flow, 1, &pattern(900_000, 7));
+    pair.run();
+    let receiver = pair.sides[1].link.counters();
+    assert!(receiver.rx_parked > 0 && receiver.rx_no_room == 0, "{receiver:?}");
+    assert!(pair.sides[1].host.bytes(mem) == pattern(900_000, 7));
+    assert_eq!(pair.sides[0].link.counters().tx_resent, 1);
     pair.assert_clean();
 }
 

@@ -253,7 +253,12 @@ impl Pair {
     }
 
     pub(super) fn with(config: LinkConfig, rails: usize) -> Self {
-        let side = |local, peer| {
+        Self::with_each([config, config], rails)
+    }
+
+    /// With a configuration for each side.
+    pub(super) fn with_each([first, second]: [LinkConfig; 2], rails: usize) -> Self {
+        let side = |config, local, peer| {
             let config = LinkConfig {
                 local: NodeId(local),
                 peer: NodeId(peer),
@@ -274,7 +279,7 @@ impl Pair {
         let cables = || (0..rails).map(|_| Cable::new()).collect::<Vec<_>>();
         let mut pair = Self {
             now: 1_000,
-            sides: [side(1, 2), side(2, 1)],
+            sides: [side(first, 1, 2), side(second, 2, 1)],
             cables: [cables(), cables()],
             script: Box::new(|_| Fault::Deliver),
             frames: [0; 2],
