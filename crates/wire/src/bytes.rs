@@ -39,10 +39,8 @@ pub(crate) fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
 #[inline(always)]
 pub(crate) fn put<const N: usize>(out: &mut [u8], words: [u64; N]) -> Option<usize> {
     let len = N.saturating_mul(8);
-    if out.len() < len {
-        return None;
-    }
-    let mut rest = out;
+    // Of a known length, which lets the compiler drop the comparison in each step.
+    let mut rest = out.get_mut(..len)?;
     for word in words {
         let (head, tail) = rest.split_first_chunk_mut::<8>()?;
         *head = word.to_le_bytes();
