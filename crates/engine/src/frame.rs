@@ -1,6 +1,6 @@
 //! Composing a frame: chunk headers and payload pieces, into the home's [`Staged`].
 
-use usb4_wire::{Chunk, FRAME_HEADER_LEN, PAYLOAD_CRC_LEN};
+use usb4_wire::{CHUNK_HEADER_MIN, Chunk, FRAME_HEADER_LEN, PAYLOAD_CRC_LEN, Request, Seq};
 
 use crate::list::NONE;
 use crate::{MAX_CHUNKS, Seg, Source, Staged};
@@ -11,7 +11,14 @@ pub(crate) const HEADER: u16 = 40;
 /// Length of the payload CRC.
 const TRAILER: u16 = 4;
 
-const _: () = assert!(HEADER as usize == FRAME_HEADER_LEN && TRAILER as usize == PAYLOAD_CRC_LEN);
+/// Length of the shortest chunk header.
+const CHUNK_HEADER: u16 = 16;
+
+const _: () = assert!(
+    HEADER as usize == FRAME_HEADER_LEN
+        && TRAILER as usize == PAYLOAD_CRC_LEN
+        && CHUNK_HEADER as usize == CHUNK_HEADER_MIN
+);
 
 /// Length of what follows the payload.
 #[inline]
@@ -80,6 +87,12 @@ impl<'a> Composer<'a> {
         self.chunks == 0
     }
 
+    /// Whether no chunk fits any more, not even the shortest.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.room < CHUNK_HEADER || usize::from(self.chunks) >= MAX_CHUNKS
+    }
+
     /// Chunks so far.
     #[inline]
     pub(crate) fn chunks(&self) -> u32 {
@@ -111,15 +124,15 @@ impl<'a> Composer<'a> {
 
     /// Adds a request. Always inlined: where the kind is known, only its own bytes are written.
     #[inline(always)]
-    pub(crate) fn request(&mut self, chunk: &Chunk, flow: u32, epoch: u8) -> Step {
+    pub(crate) fn request(&mut self, seq: Seq, request: Request) -> Step {
         if !self.requests {
-            self.flow = flow;
-            self.epoch = epoch;
-        } else if self.flow != flow || self.epoch != epoch {
+            self.flow = seq.flow;
+            self.epoch = seq.epoch;
+        } else if self.flow != seq.flow || self.epoch != seq.epoch {
             self.flow = NONE;
         }
         self.requests = true;
-        self.push(chunk)
+        self.push(&Chunk::Request(seq, request))
     }
 
     /// Adds a response.
@@ -167,10 +180,15 @@ impl<'a> Composer<'a> {
     #[inline]
     pub(crate) fn finish(self, payload_crc: bool) -> u16 {
         let head_len = self.out.head_len.wrapping_add(HEADER);
-        if let Some(segs) = self.out.segs.get_mut(..usize::from(self.out.seg_count)) {
-            for seg in segs {
-                seg.at = seg.at.wrapping_add(head_len);
+        match self.out.segs.get_mut(..usize::from(self.out.seg_count)) {
+            // The common case, without the set-up of an unrolled loop.
+            Some([seg]) => seg.at = seg.at.wrapping_add(head_len),
+            Some(segs) => {
+                for seg in segs {
+                    seg.at = seg.at.wrapping_add(head_len);
+                }
             }
+            None => {}
         }
         self.out.len = head_len
             .wrapping_add(self.payload)

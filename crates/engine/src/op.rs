@@ -96,6 +96,21 @@ impl Op {
         self.is_read() && self.started && !self.answered
     }
 
+    /// A chunk with `len` more bytes of it has been staged.
+    #[inline]
+    pub(crate) fn staged(&mut self, csn: u32, len: u16, last: bool) {
+        if !self.started {
+            self.started = true;
+            self.first_csn = csn;
+        }
+        self.last_offset = self.sent;
+        self.sent = self.sent.wrapping_add(u32::from(len));
+        if last {
+            self.finished = true;
+            self.last_csn = csn;
+        }
+    }
+
     /// Takes back what was staged: a replay begins with its first chunk.
     pub(crate) fn rewind(&mut self) {
         self.sent = 0;

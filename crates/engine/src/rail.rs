@@ -109,6 +109,7 @@ impl Rail {
     /// Numbers a frame that is posted now. `slot` is what [`Rail::on_ack`] reports, [`NO_SLOT`] for a frame that
     /// is never resent; `len` is the whole frame; `elicits` says that it has chunks. The acknowledgement in the
     /// stamp counts as sent. `None` if there is no room at all, which [`Rail::can_send`] would have told.
+    #[inline]
     pub(crate) fn send(&mut self, now: Nanos, slot: u16, len: u16, elicits: bool) -> Option<Stamp> {
         let (packet, ack_now) = self.tx.on_sent(now, slot, len, elicits)?;
         Some(Stamp {

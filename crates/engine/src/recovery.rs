@@ -225,6 +225,7 @@ impl Sender {
 
     /// Gives the next packet number to a frame that is posted now. The second value asks for an acknowledgement
     /// without delay. `None` if the peer's ring has no slot for it, which `can_send` would have told.
+    #[inline]
     pub(crate) fn on_sent(&mut self, now: Nanos, slot: u16, len: u16, elicits: bool) -> Option<(u64, bool)> {
         if self.in_flight() >= self.window.all {
             return None;
@@ -241,10 +242,10 @@ impl Sender {
             slot,
             len: len | flags,
         };
-        self.next = number.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(u64::from(len));
+        self.next = number.wrapping_add(1);
+        self.bytes = self.bytes.wrapping_add(u64::from(len));
         self.posted = self.posted.saturating_add(1);
-        self.data = self.data.saturating_add(u64::from(slot != NO_SLOT));
+        self.data = self.data.wrapping_add(u64::from(slot != NO_SLOT));
         let mut ack_now = false;
         if elicits {
             self.last_elicit = now;

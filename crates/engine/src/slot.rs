@@ -30,8 +30,9 @@ enum State {
     Resend,
 }
 
-/// A TX slot.
+/// A TX slot. Its size is a power of two, so that finding one takes a shift.
 #[derive(Debug)]
+#[repr(align(32))]
 pub struct Slot {
     link: u32,
     state: State,
@@ -319,6 +320,18 @@ impl Slots {
         let index = queue.front()?;
         let ready = at(&self.slab, index).is_some_and(|slot| slot.state == State::Ready);
         ready.then_some(index)
+    }
+
+    /// Whether frames wait for a rail or for their gather, probes aside.
+    #[inline]
+    pub(crate) fn has_queued(&self) -> bool {
+        !(self.resend.is_empty() && self.responses.is_empty() && self.requests.is_empty())
+    }
+
+    /// Whether probes have been staged and not posted.
+    #[inline]
+    pub(crate) fn has_probes(&self) -> bool {
+        !self.probes.is_empty()
     }
 
     /// The first lost frame.

@@ -20,10 +20,20 @@ enum Queue {
     Requests,
 }
 
+/// What has become of the next frame in the queues.
+enum Queued {
+    Posted(Post),
+    /// It was not worth posting and is gone.
+    Stale,
+    /// It cannot go now, nor can what waits behind it.
+    Blocked,
+}
+
 impl Link {
     /// The next frame to post and its header: retransmissions first, then staged frames, then pure
     /// acknowledgements and probes that are due. The header goes to the start of the slot; the order of posts on
     /// a rail must be the order of these calls.
+    #[inline]
     pub fn next_post<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
@@ -33,37 +43,58 @@ impl Link {
         if self.failed {
             return None;
         }
-        while let Some((index, queue)) = self.next_frame() {
-            // A lost frame has been counted against the window once; it may use all of it.
-            let class = if queue == Queue::Requests {
-                Class::Request
-            } else {
-                Class::Response
-            };
-            let Some(slot) = self.slots.get(index) else { break };
-            let (flow, epoch, len) = (slot.flow, slot.epoch, slot.len);
-            // Nothing in it but requests that a replay has superseded.
-            let stale = at(&self.tx_flows, flow).is_some_and(|flow| flow.epoch != epoch);
-            // Requests have less room than the others: if this one cannot go, nothing can.
-            let Some(rail) = self.pick_rail(now, class, len) else {
-                break;
-            };
-            match queue {
-                Queue::Resend => self.slots.pop_resend(),
-                Queue::Responses => self.slots.pop_response(),
-                Queue::Requests => self.slots.pop_request(),
+        while self.slots.has_queued() {
+            match self.post_queued(now, host, header) {
+                Queued::Posted(post) => return Some(post),
+                Queued::Stale => {}
+                Queued::Blocked => break,
             }
-            if stale {
-                self.slots.free(index);
-                self.counters.tx_stale = self.counters.tx_stale.wrapping_add(1);
-                continue;
-            }
-            if queue == Queue::Resend {
-                self.counters.tx_resent = self.counters.tx_resent.wrapping_add(1);
-            }
-            return self.post_frame(now, index, rail, queue == Queue::Resend, host, header);
         }
-        self.post_control(now, host, header)
+        if self.slots.has_probes() || self.any_rail(|rail| rail.ack_due(now)) {
+            return self.post_control(now, host, header);
+        }
+        None
+    }
+
+    /// Posts the next frame that waits for a rail. One frame a call: the loop is for the rare stale ones.
+    #[inline(never)]
+    fn post_queued<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, header: &mut [u8; 40]) -> Queued {
+        let Some((index, queue)) = self.next_frame() else {
+            return Queued::Blocked;
+        };
+        // A lost frame has been counted against the window once; it may use all of it.
+        let class = if queue == Queue::Requests {
+            Class::Request
+        } else {
+            Class::Response
+        };
+        let Some(slot) = self.slots.get(index) else {
+            return Queued::Blocked;
+        };
+        let (flow, epoch, len) = (slot.flow, slot.epoch, slot.len);
+        // Nothing in it but requests that a replay has superseded.
+        let stale = at(&self.tx_flows, flow).is_some_and(|flow| flow.epoch != epoch);
+        // Requests have less room than the others: if this one cannot go, nothing can.
+        let Some(rail) = self.pick_rail(now, class, len) else {
+            return Queued::Blocked;
+        };
+        match queue {
+            Queue::Resend => self.slots.pop_resend(),
+            Queue::Responses => self.slots.pop_response(),
+            Queue::Requests => self.slots.pop_request(),
+        }
+        if stale {
+            self.slots.free(index);
+            self.counters.tx_stale = self.counters.tx_stale.wrapping_add(1);
+            return Queued::Stale;
+        }
+        if queue == Queue::Resend {
+            self.counters.tx_resent = self.counters.tx_resent.wrapping_add(1);
+        }
+        match self.post_frame(now, index, rail, queue == Queue::Resend, host, header) {
+            Some(post) => Queued::Posted(post),
+            None => Queued::Blocked,
+        }
     }
 
     /// The frame to be posted next.
@@ -91,6 +122,7 @@ impl Link {
         self.pick_from_several(now, class, len)
     }
 
+    #[inline(never)]
     fn pick_from_several(&self, now: Nanos, class: Class, len: u16) -> Option<u8> {
         let mut earliest = Nanos::MAX;
         let mut best: Option<(u8, Nanos)> = None;
@@ -146,6 +178,7 @@ impl Link {
     }
 
     /// Probes that have been staged, and acknowledgements nothing else has carried.
+    #[inline(never)]
     fn post_control<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
@@ -198,6 +231,7 @@ impl Link {
     }
 
     /// Posts a frame that is not resent when it is lost.
+    #[inline(never)]
     fn post_unkept<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
@@ -274,6 +308,7 @@ impl Link {
     /// Acts on timers that have expired: acknowledgements and probes become due, reports of progress, too. What
     /// is due is sent by [`Link::stage`] and [`Link::next_post`].
     pub fn on_timer(&mut self, now: Nanos) {
+        self.probe_wanted = false;
         for rail in self.rails.iter_mut().filter(|rail| rail.attached()) {
             rail.on_timer(now);
             self.probe_wanted |= rail.probe_due();

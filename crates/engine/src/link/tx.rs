@@ -18,10 +18,28 @@ const REPORTS_ABOARD: u32 = 4;
 impl Link {
     /// Composes the next frame, if there is something to send and the rails can take it soon. True: gather it
     /// and call [`Link::staged`].
+    #[inline]
     pub fn stage<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
-        if self.failed {
-            return false;
-        }
+        let report = self.is_report_due(now);
+        // Homes ask until there is nothing: that answer is as frequent as the others.
+        let idle = !report
+            && self.active.is_empty()
+            && self.respond.is_empty()
+            && self.read_wait.is_empty()
+            && self.join_offer.is_none()
+            && !self.probe_wanted;
+        !idle && !self.failed && self.stage_frame(now, report, host, out)
+    }
+
+    /// `report`: the peer must be told of progress now.
+    #[inline(never)]
+    fn stage_frame<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        report: bool,
+        host: &H,
+        out: &mut Staged,
+    ) -> bool {
         if !self.read_wait.is_empty() {
             self.wake_readers();
         }
@@ -29,13 +47,18 @@ impl Link {
         if self.probe_wanted && self.rails_up > 1 && self.stage_probe(host, out) {
             return true;
         }
-        self.stage_chunks(now, host, out) || (self.probe_wanted && self.stage_probe(host, out))
+        self.stage_chunks(now, report, host, out) || (self.probe_wanted && self.stage_probe(host, out))
     }
 
     #[inline]
-    fn stage_chunks<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
+    fn stage_chunks<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        report: bool,
+        host: &H,
+        out: &mut Staged,
+    ) -> bool {
         let requests = !self.active.is_empty() && self.can_stage_requests();
-        let report = self.is_report_due(now);
         let answers = report || !self.respond.is_empty() || self.join_offer.is_some();
         let responses = answers && self.can_stage_responses();
         if !requests && !responses {
@@ -148,6 +171,9 @@ impl Link {
     #[inline]
     fn add_requests(&mut self, frame: &mut Composer<'_>) -> Step {
         while let Some(index) = self.active.front() {
+            if frame.is_full() {
+                return Step::Full;
+            }
             let step = self.add_request(index, frame);
             if step == Step::Full {
                 return step;
@@ -186,13 +212,12 @@ impl Link {
                 dst_ep: flow.dst_ep,
                 dst_incarnation: flow.dst_incarnation,
             };
-            let chunk = Chunk::Request(seq, open);
             if frame.room_for(32).is_none() {
                 return Step::Full;
             }
             flow.opened = true;
             flow.next_csn = 1;
-            return frame.request(&chunk, index, seq.epoch);
+            return frame.request(seq, open);
         }
         let Some(op) = self.ops.get_mut(flow.cursor) else {
             // The flow closes.
@@ -201,148 +226,38 @@ impl Link {
             }
             flow.closed = true;
             flow.next_csn = flow.next_csn.wrapping_add(1);
-            return frame.request(&Chunk::Request(seq, Request::FlowClose), index, seq.epoch);
+            return frame.request(seq, Request::FlowClose);
         };
-        let first = !op.started;
-        let rest = op.total.wrapping_sub(op.sent);
-        let op_index = flow.cursor;
-        let (len, last, step) = match op.work.op {
-            Operation::Send { .. } | Operation::Write { .. } if !first && op.status != Status::Ok => {
-                // The peer waits for the end of a message it has refused: a byte ends it.
-                if frame.share(40, 1).is_none() {
-                    return Step::Full;
-                }
-                frame.piece(0, Source::Bytes([0; 24]), 1);
-                let request = match op.work.op {
-                    Operation::Send { .. } => Request::Send {
-                        offset: op.sent,
-                        len: 1,
-                        first: None,
-                        last: true,
-                    },
-                    _ => Request::Write {
-                        total: op.total,
-                        len: 1,
-                        remote_addr: 0,
-                        remote_key: 0,
-                        first: false,
-                        last: true,
-                        imm: None,
-                    },
-                };
-                (
-                    1,
-                    true,
-                    frame.request(&Chunk::Request(seq, request), index, seq.epoch),
-                )
+        let part = match op.work.op {
+            Operation::Send { .. } | Operation::Write { .. } if op.started && op.status != Status::Ok => {
+                end_refused(op, seq, frame)
             }
-            Operation::Send {
-                imm,
-                ref prefix,
-                prefix_len,
-            } => {
-                let header = match (first, imm) {
-                    (false, _) => 16,
-                    (true, None) => 24,
-                    (true, Some(_)) => 32,
-                };
-                let Some(len) = frame.share(header, rest) else {
-                    return Step::Full;
-                };
-                let (from_prefix, sent) = if first {
-                    // It fits: no first piece is shorter than the longest prefix, unless the message is.
-                    frame.piece(0, Source::Bytes(*prefix), u16::from(prefix_len));
-                    (u16::from(prefix_len), 0)
-                } else {
-                    (0, op.sent.wrapping_sub(u32::from(prefix_len)))
-                };
-                if let Some(at) = op.local_at(sent) {
-                    frame.piece(from_prefix, Source::Mem(at), len.wrapping_sub(from_prefix));
-                    op.gather = frame.gather;
-                }
-                let first = first.then_some(SendFirst { total: op.total, imm });
-                let last = u32::from(len) == rest;
-                let request = Request::Send {
-                    offset: op.sent,
-                    len,
-                    first,
-                    last,
-                };
-                (
-                    len,
-                    last,
-                    frame.request(&Chunk::Request(seq, request), index, seq.epoch),
-                )
-            }
-            Operation::Write {
-                remote_addr,
-                remote_key,
-                imm,
-            } => {
-                // The immediate travels with the last chunk, so a piece that would be the last one without it
-                // may have to leave that to a chunk of its own.
-                let Some(plain) = frame.share(32, rest) else {
-                    return Step::Full;
-                };
-                let with_imm = imm.and_then(|_| frame.share(40, rest));
-                let (len, last) = match (u32::from(plain) == rest, imm, with_imm) {
-                    (true, Some(_), Some(len)) => (len, u32::from(len) == rest),
-                    (true, Some(_), None) => return Step::Full,
-                    (last, _, _) => (plain, last),
-                };
-                if let Some(at) = op.local_at(op.sent) {
-                    frame.piece(0, Source::Mem(at), len);
-                    op.gather = frame.gather;
-                }
-                let request = Request::Write {
-                    total: op.total,
-                    len,
-                    remote_addr: remote_addr.wrapping_add(u64::from(op.sent)),
-                    remote_key,
-                    first,
-                    last,
-                    imm: if last { imm } else { None },
-                };
-                (
-                    len,
-                    last,
-                    frame.request(&Chunk::Request(seq, request), index, seq.epoch),
-                )
-            }
+            Operation::Send { .. } if op.started => next_of_send(op, seq, frame),
+            Operation::Send { .. } => first_of_send(op, seq, frame),
+            Operation::Write { .. } => part_of_write(op, seq, frame),
             Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CompareSwap { .. } => {
                 if self.reads >= self.config.peer_max_reads {
                     self.read_wait.push(&mut self.tx_flows, index);
                     return Step::Nothing;
                 }
-                let Some(request) = read_request(op, op_index) else {
-                    return Step::Nothing;
-                };
-                if frame.room_for(48).is_none() {
-                    return Step::Full;
+                let part = whole_read(op, flow.cursor, seq, frame);
+                if part.is_some() {
+                    self.reads = self.reads.wrapping_add(1);
+                    flow.reads = flow.reads.wrapping_add(1);
                 }
-                self.reads = self.reads.wrapping_add(1);
-                flow.reads = flow.reads.wrapping_add(1);
-                (
-                    0,
-                    true,
-                    frame.request(&Chunk::Request(seq, request), index, seq.epoch),
-                )
+                part
             }
         };
-        if first {
-            op.started = true;
-            op.first_csn = seq.csn;
-        }
-        op.last_offset = op.sent;
-        op.sent = op.sent.wrapping_add(u32::from(len));
+        let Some(Part { len, last }) = part else {
+            return Step::Full;
+        };
         flow.next_csn = seq.csn.wrapping_add(1);
         if last {
-            op.finished = true;
-            op.last_csn = seq.csn;
             flow.cursor = op.link;
-            frame.ends_bulk |= !first;
+            frame.ends_bulk |= op.started;
         }
-        step
+        op.staged(seq.csn, len, last);
+        Step::Added
     }
 
     /// Adds refusals, READYs and answers, one per flow in turn.
@@ -488,9 +403,137 @@ impl Link {
     }
 }
 
-/// What a read or an atomic asks of the peer.
-fn read_request(op: &Op, req_id: u32) -> Option<Request> {
-    Some(match op.work.op {
+/// The part of an operation a chunk carries.
+struct Part {
+    len: u16,
+    /// It ends the operation.
+    last: bool,
+}
+
+impl Part {
+    /// Adds the chunk; `None` if there is no room.
+    #[inline(always)]
+    fn add(self, seq: Seq, request: Request, frame: &mut Composer<'_>) -> Option<Self> {
+        (frame.request(seq, request) == Step::Added).then_some(self)
+    }
+}
+
+/// The peer waits for the end of a message it has refused: a byte ends it.
+#[cold]
+fn end_refused(op: &mut Op, seq: Seq, frame: &mut Composer<'_>) -> Option<Part> {
+    frame.share(40, 1)?;
+    frame.piece(0, Source::Bytes([0; 24]), 1);
+    let request = match op.work.op {
+        Operation::Send { .. } => Request::Send {
+            offset: op.sent,
+            len: 1,
+            first: None,
+            last: true,
+        },
+        _ => Request::Write {
+            total: op.total,
+            len: 1,
+            remote_addr: 0,
+            remote_key: 0,
+            first: false,
+            last: true,
+            imm: None,
+        },
+    };
+    Part { len: 1, last: true }.add(seq, request, frame)
+}
+
+/// The first part of a SEND, with its prefix. It fits: no first part is shorter than the longest prefix, unless
+/// the message is.
+#[inline(never)]
+fn first_of_send(op: &mut Op, seq: Seq, frame: &mut Composer<'_>) -> Option<Part> {
+    let Operation::Send {
+        imm,
+        ref prefix,
+        prefix_len,
+    } = op.work.op
+    else {
+        return None;
+    };
+    let len = frame.share(if imm.is_some() { 32 } else { 24 }, op.total)?;
+    let prefix_len = u16::from(prefix_len);
+    if prefix_len != 0 {
+        frame.piece(0, Source::Bytes(*prefix), prefix_len);
+    }
+    if let Some(at) = op.work.local {
+        frame.piece(prefix_len, Source::Mem(at), len.wrapping_sub(prefix_len));
+        op.gather = frame.gather;
+    }
+    let last = u32::from(len) == op.total;
+    let request = Request::Send {
+        offset: 0,
+        len,
+        first: Some(SendFirst { total: op.total, imm }),
+        last,
+    };
+    Part { len, last }.add(seq, request, frame)
+}
+
+/// A later part of a SEND.
+#[inline(never)]
+fn next_of_send(op: &mut Op, seq: Seq, frame: &mut Composer<'_>) -> Option<Part> {
+    let Operation::Send { prefix_len, .. } = op.work.op else {
+        return None;
+    };
+    let rest = op.total.wrapping_sub(op.sent);
+    let len = frame.share(16, rest)?;
+    if let Some(at) = op.local_at(op.sent.wrapping_sub(u32::from(prefix_len))) {
+        frame.piece(0, Source::Mem(at), len);
+        op.gather = frame.gather;
+    }
+    let last = u32::from(len) == rest;
+    let request = Request::Send {
+        offset: op.sent,
+        len,
+        first: None,
+        last,
+    };
+    Part { len, last }.add(seq, request, frame)
+}
+
+/// A part of a WRITE. The immediate travels with the last chunk, so a part that would be the last one without it may
+/// have to leave that to a chunk of its own.
+#[inline(never)]
+fn part_of_write(op: &mut Op, seq: Seq, frame: &mut Composer<'_>) -> Option<Part> {
+    let Operation::Write {
+        remote_addr,
+        remote_key,
+        imm,
+    } = op.work.op
+    else {
+        return None;
+    };
+    let rest = op.total.wrapping_sub(op.sent);
+    let mut len = frame.share(32, rest)?;
+    if imm.is_some() && u32::from(len) == rest {
+        len = frame.share(40, rest)?;
+    }
+    let last = u32::from(len) == rest;
+    if let Some(at) = op.local_at(op.sent) {
+        frame.piece(0, Source::Mem(at), len);
+        op.gather = frame.gather;
+    }
+    let request = Request::Write {
+        total: op.total,
+        len,
+        remote_addr: remote_addr.wrapping_add(u64::from(op.sent)),
+        remote_key,
+        first: !op.started,
+        last,
+        imm: if last { imm } else { None },
+    };
+    Part { len, last }.add(seq, request, frame)
+}
+
+/// A read or an atomic: one chunk without payload.
+#[inline(never)]
+fn whole_read(op: &mut Op, req_id: u32, seq: Seq, frame: &mut Composer<'_>) -> Option<Part> {
+    let request = match op.work.op {
         Operation::Read {
             remote_addr,
             remote_key,
@@ -523,5 +566,7 @@ fn read_request(op: &Op, req_id: u32) -> Option<Request> {
             swap,
         },
         Operation::Send { .. } | Operation::Write { .. } => return None,
-    })
+    };
+    frame.room_for(48)?;
+    Part { len: 0, last: true }.add(seq, request, frame)
 }
