@@ -76,6 +76,7 @@ fn eager_messages_allocate_nothing() {
             0
         );
         b.next(&[&a]);
+        a.drive();
     };
     (0..1000).for_each(|_| inject());
     let before = ALLOCATIONS.get();
