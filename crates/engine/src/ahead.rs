@@ -129,7 +129,11 @@ mod tests {
                 let truth: u32 = frames.iter().map(|frame| frame.0).sum();
                 assert!(ahead.chunks >= truth, "{} < {truth}", ahead.chunks);
                 // The newest round takes what the others have no room for, so it may be two eighths.
-                assert!(ahead.chunks <= truth + (limit >> 2) + 16, "{} > {truth}", ahead.chunks);
+                assert!(
+                    ahead.chunks <= truth + (limit >> 2) + 16,
+                    "{} > {truth}",
+                    ahead.chunks
+                );
                 if random(2) == 0 && ahead.has_room(16, 0) {
                     let chunks = 1 + random(16) as u32;
                     frames.push_back((chunks, ahead.sent(chunks), false));
