@@ -29,6 +29,9 @@ const NEVER: Nanos = Nanos::MAX;
 /// Frames taken from a cable, and turns of the engine, before the next port has its turn.
 const BATCH: usize = 64;
 
+/// Turns for which handed back slots are put off while frames arrive.
+const PUT_OFF: u32 = 4;
+
 /// Turns between two looks at the clock while nothing arrives: about half a microsecond.
 const LOOK_EVERY: u32 = 16;
 
@@ -50,6 +53,8 @@ pub(crate) struct Port {
     pub(crate) cable: Arc<Cable>,
     /// When the engine wants to be called; written by the owner.
     deadline: AtomicU64,
+    /// Turns in a row in which handed back slots were put off; used by the owner.
+    late: AtomicU32,
     /// The cable or the link is beyond repair; the keeper has been told.
     broken: AtomicBool,
 }
@@ -60,6 +65,7 @@ impl Port {
             link,
             cable,
             deadline: AtomicU64::new(0),
+            late: AtomicU32::new(0),
             broken: AtomicBool::new(false),
         }
     }
@@ -386,6 +392,13 @@ impl Core {
         let (completions, frames) = unsafe { (port.cable.sender().ready(), port.cable.receiver().ready()) };
         let arrived = completions | frames;
         if !arrived {
+            // SAFETY: the caller is the owner.
+            unsafe {
+                if port.cable.receiver().is_holding_back() && !turn.posted {
+                    port.cable.receiver().hand_back();
+                    port.cable.kick();
+                }
+            }
             if !turn.posted && !turn.look {
                 return false;
             }
@@ -395,30 +408,56 @@ impl Core {
             }
         }
         let time = turn.time();
+        // What a client waits for comes first: slots that are handed back can wait for a turn or two.
+        let serve_first = frames || turn.posted || !completions;
+        let late = port.late.load(Ordering::Relaxed);
+        let put_off = frames && completions && late < PUT_OFF;
+        port.late
+            .store(if put_off { late + 1 } else { 0 }, Ordering::Relaxed);
+        let mut done = arrived;
         // SAFETY: the caller is the owner.
         let taken = unsafe {
-            let completed = if completions {
+            let received = if frames {
+                self.take_frames(port, time, head)
+            } else {
+                Ok(())
+            };
+            if serve_first {
+                done |= self.serve(port, time, scratch);
+            }
+            let handed_back = completions && !put_off;
+            let completed = if handed_back {
                 self.take_completions(port, time)
             } else {
                 Ok(())
             };
-            completed.and_then(|()| {
-                if frames {
-                    self.take_frames(port, time, head)
-                } else {
-                    Ok(())
-                }
-            })
+            if !serve_first {
+                self.serve(port, time, scratch);
+            }
+            received.and(completed)
         };
         if taken.is_err() {
             self.break_port(port);
             return false;
         }
-        let mut done = arrived;
+        // SAFETY: the caller is the owner.
+        unsafe {
+            if turn.posted {
+                port.cable.receiver().hand_back();
+            }
+            port.cable.kick();
+        }
+        done
+    }
+
+    /// Has the engine do what there is to do on a link. Returns whether there was anything.
+    #[inline]
+    fn serve(&self, port: &Port, time: Nanos, scratch: &mut Scratch) -> bool {
+        let mut done = false;
         for _ in 0..BATCH {
             let serviced = self.device.service(port.link, &port.cable, time, scratch);
-            port.deadline
-                .store(serviced.deadline.unwrap_or(NEVER), Ordering::Relaxed);
+            let deadline = serviced.deadline.unwrap_or(NEVER);
+            port.deadline.store(deadline, Ordering::Relaxed);
             done |= serviced.progress;
             if serviced.down {
                 self.break_port(port);
@@ -427,8 +466,6 @@ impl Core {
                 break;
             }
         }
-        // SAFETY: the caller is the owner.
-        unsafe { port.cable.kick() };
         done
     }
 

@@ -58,6 +58,8 @@ fn a_frame_crosses_and_its_slot_comes_back() {
     assert_eq!(tx(&a).completed(), Ok(None));
     rx(&b).release(3);
     rx(&b).release(3);
+    assert!(rx(&b).is_holding_back());
+    rx(&b).hand_back();
     assert_eq!(tx(&a).completed(), Ok(Some(3)));
     assert_eq!(tx(&a).completed(), Ok(None));
 }

@@ -44,13 +44,13 @@ pub(super) enum Op {
     Register = 6,
     /// local key
     Deregister = 7,
-    /// endpoint, kind, address [handle], or pending
+    /// endpoint, kind, address \[handle\], or pending
     AddressHandle = 8,
     /// endpoint, handle
     CloseHandle = 9,
-    /// source [address]
+    /// source \[address\]
     Source = 10,
-    /// [count], then as many peers
+    /// \[count\], then as many peers
     Peers = 11,
 }
 

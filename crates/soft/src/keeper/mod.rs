@@ -1,7 +1,7 @@
 //! The keeper: the device's own thread.
 //!
 //! It accepts and makes calls, carries the control channel, notices the end of peers, and drives the device
-//! when nobody else does. While somebody polls it sleeps, and looks every [`GRACE`] whether somebody still does.
+//! when nobody else does. While somebody polls it sleeps, and looks every `GRACE` whether somebody still does.
 
 mod calls;
 mod drive;
