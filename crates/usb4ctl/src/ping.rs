@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use usb4_ring::{Access, WorkRequest};
+use usb4_ring::{Access, Status, WorkRequest};
 
 use crate::address;
 use crate::session::{Session, message_len, size};
@@ -61,25 +61,21 @@ fn serve(mut session: Session) -> Result<()> {
     }
     session.ep.submit()?;
     loop {
-        // A failed answer means that this client has gone; the next one may come.
-        let Ok(done) = session.sleep() else { continue };
+        let done = session.sleep()?;
         let index = done.user_data & (RECEIVED - 1);
-        if done.user_data & RECEIVED == 0 {
-            session
-                .ep
-                .post_recv(RECEIVED | index, slot(index, size(MAX_SIZE)?)?)?;
-        } else {
-            let client = session.ep.source(done.source);
-            let handle = client.and_then(|client| session.ep.address_handle(&client).ok());
-            let body = slot(index, size(done.len.into())?)?;
-            match handle {
-                Some(handle) => session
-                    .ep
-                    .post(&WorkRequest::send(handle, body).user_data(index))?,
-                None => session
-                    .ep
-                    .post_recv(RECEIVED | index, slot(index, size(MAX_SIZE)?)?)?,
+        let client = match (done.user_data & RECEIVED, done.status) {
+            (RECEIVED, Status::Ok) => session.ep.source(done.source),
+            // Answered; or the client has gone, and the next one may come.
+            _ => None,
+        };
+        match client.and_then(|client| session.handle(&client).ok()) {
+            Some(handle) => {
+                let answer = WorkRequest::send(handle, slot(index, size(done.len.into())?)?);
+                session.ep.post(&answer.user_data(index))?;
             }
+            None => session
+                .ep
+                .post_recv(RECEIVED | index, slot(index, size(MAX_SIZE)?)?)?,
         }
         session.ep.submit()?;
     }

@@ -1,13 +1,16 @@
 //! An open device with one endpoint, and waiting on it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use usb4_ring::{Completion, Cq, Device, Endpoint, EndpointConfig, Status};
+use usb4_ring::{AddressHandle, Completion, Cq, Device, Endpoint, EndpointConfig, EpAddr, Status};
 
 /// Entries of the session's queues.
 pub(crate) const DEPTH: u32 = 512;
+
+/// Peers a session remembers at most: a server outlives many clients.
+const MAX_PEERS: usize = 64;
 
 /// Opens the device named on the command line or in the environment.
 ///
@@ -27,6 +30,7 @@ pub(crate) struct Session {
     pub(crate) device: Device,
     cq: Cq,
     ready: VecDeque<Completion>,
+    handles: HashMap<EpAddr, AddressHandle>,
 }
 
 impl Session {
@@ -49,7 +53,27 @@ impl Session {
             device,
             cq,
             ready: VecDeque::with_capacity(64),
+            handles: HashMap::new(),
         })
+    }
+
+    /// The handle of a peer, the same one each time.
+    ///
+    /// # Errors
+    ///
+    /// When the peer cannot be reached.
+    pub(crate) fn handle(&mut self, peer: &EpAddr) -> Result<AddressHandle> {
+        if let Some(handle) = self.handles.get(peer) {
+            return Ok(*handle);
+        }
+        if self.handles.len() >= MAX_PEERS {
+            for (_, handle) in self.handles.drain() {
+                self.ep.close_handle(handle);
+            }
+        }
+        let handle = self.ep.address_handle(peer)?;
+        self.handles.insert(*peer, handle);
+        Ok(handle)
     }
 
     /// Drives the device once and takes one completion, if there is one.
@@ -82,15 +106,15 @@ impl Session {
         }
     }
 
-    /// Takes the next completion, sleeping until there is one.
+    /// Takes the next completion, failed or not, sleeping until there is one.
     ///
     /// # Errors
     ///
-    /// When it failed, or waiting does.
+    /// When the device is gone.
     pub(crate) fn sleep(&mut self) -> Result<Completion> {
         loop {
             if let Some(done) = self.poll() {
-                return checked(done);
+                return Ok(done);
             }
             self.cq.wait(None)?;
         }

@@ -37,7 +37,7 @@ pub(super) fn slots(size: u64) -> u64 {
 ///
 /// When the peer fails, or bytes arrived wrong.
 pub(super) fn client(session: &mut Session, peer: EpAddr, run: &Run) -> Result<Bandwidth> {
-    let to = session.ep.address_handle(&peer)?;
+    let to = session.handle(&peer)?;
     let (len, slots) = (size(run.size)?, slots(run.size));
     let memory = session.device.alloc(len * size(slots)?, Access::LOCAL)?;
     for slot in 0..slots {

@@ -40,7 +40,7 @@ impl Latency {
 ///
 /// When the peer fails, or bytes are wrong.
 pub(super) fn client(session: &mut Session, peer: EpAddr, run: &Run) -> Result<Latency> {
-    let to = session.ep.address_handle(&peer)?;
+    let to = session.handle(&peer)?;
     let len = size(run.size)?;
     let memory = session.device.alloc(2 * len, Access::LOCAL)?;
     let mut scratch = vec![0; len];

@@ -76,6 +76,7 @@ impl Run {
             head & 0xffff_ffff == u64::from(MAGIC) && head >> 48 == 0,
             "the client is no usb4ctl bench"
         );
+        ensure!(count > 0, "the client asks for a run of no messages");
         let kind = match head >> 32 & 0xff {
             1 => Kind::Latency,
             2 => Kind::Bandwidth,
@@ -158,5 +159,12 @@ mod tests {
     fn a_stranger_is_refused() {
         assert!(Run::decode(&[0; LEN]).is_err());
         assert!(Run::decode(&[0xff; LEN]).is_err());
+        let nothing = Run {
+            kind: Kind::Latency,
+            op: Operation::Write,
+            size: 8,
+            count: 0,
+        };
+        assert!(Run::decode(&nothing.encode()).is_err());
     }
 }

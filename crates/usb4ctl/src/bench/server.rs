@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use usb4_ring::{Access, AddressHandle, Buffer, MemoryRegion, Op, Remote, WorkRequest};
+use usb4_ring::{Access, AddressHandle, Buffer, MemoryRegion, Op, Remote, Status, WorkRequest};
 
 use super::protocol::{Kind, LEN, Operation, Reply, Run};
 use super::{bandwidth, check, latency};
@@ -21,32 +21,57 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) fn serve(mut session: Session) -> Result<()> {
     println!("{}", session.ep.address());
     std::io::stdout().flush()?;
-    let request = session.device.alloc(LEN, Access::LOCAL)?;
-    session.ep.post_recv(0, request.buffer(0, LEN)?)?;
-    session.ep.submit()?;
+    let mut requests = Requests {
+        memory: session.device.alloc(LEN, Access::LOCAL)?,
+        posted: false,
+    };
     loop {
-        // What fails here belongs to a client that is gone or wrong; its receive comes back all the same.
-        let Ok(done) = session.sleep() else { continue };
-        if done.op != Op::Receive {
+        requests.post(&mut session)?;
+        let done = session.sleep()?;
+        // What a run that was broken off has left behind comes back here.
+        if done.op != Op::Receive || done.user_data != REQUEST {
             continue;
         }
-        if let Err(error) = one(&mut session, &request, done.source) {
+        requests.posted = false;
+        if done.status != Status::Ok {
+            continue;
+        }
+        if let Err(error) = one(&mut session, &mut requests, done.source) {
             eprintln!("usb4ctl bench: {error:#}");
         }
-        session.ep.post_recv(0, request.buffer(0, LEN)?)?;
-        session.ep.submit()?;
     }
 }
 
-fn one(session: &mut Session, request: &MemoryRegion, source: usb4_ring::SourceId) -> Result<()> {
+/// Names the receive of a request.
+const REQUEST: u64 = u64::MAX;
+
+/// Where clients' requests arrive.
+struct Requests {
+    memory: MemoryRegion,
+    /// A receive is posted.
+    posted: bool,
+}
+
+impl Requests {
+    fn post(&mut self, session: &mut Session) -> Result<()> {
+        if !self.posted {
+            session.ep.post_recv(REQUEST, self.memory.buffer(0, LEN)?)?;
+            session.ep.submit()?;
+            self.posted = true;
+        }
+        Ok(())
+    }
+}
+
+fn one(session: &mut Session, requests: &mut Requests, source: usb4_ring::SourceId) -> Result<()> {
     let mut bytes = [0; LEN];
-    request.read(0, &mut bytes)?;
+    requests.memory.read(0, &mut bytes)?;
     let run = Run::decode(&bytes)?;
     let len = size(message_len(&session.device, run.size)?.into())?;
     let Some(client) = session.ep.source(source) else {
         return Ok(());
     };
-    let to = session.ep.address_handle(&client)?;
+    let to = session.handle(&client)?;
     let slots = match run.kind {
         Kind::Latency => 2,
         Kind::Bandwidth => bandwidth::slots(run.size),
@@ -77,9 +102,9 @@ fn one(session: &mut Session, request: &MemoryRegion, source: usb4_ring::SourceI
         _ => 0,
     };
     // The client says when it is done, so that the memory stays until then.
-    session.ep.post_recv(0, Buffer::EMPTY)?;
-    session.ep.submit()?;
+    requests.post(session)?;
     while session.next(PATIENCE)?.op != Op::Receive {}
+    requests.posted = false;
     let wrong = match run.op {
         Operation::Write => {
             let last = run.count - 1;
