@@ -3,7 +3,7 @@
 //!
 //! It holds no protocol and no plugin's tables. A plugin wraps the body of every exported function in
 //! [`boundary`] (or [`boundary_or`], where the type alone does not say what a failure looks like), turns the
-//! pointers it gets into references with [`Handle`], and logs with [`log`] after it has called [`set_sink`]
+//! pointers it gets into references with [`Handle`], and logs with [`log()`] after it has called [`set_sink`]
 //! once.
 
 mod handle;
