@@ -85,6 +85,7 @@ fn steps() -> Vec<Step> {
         step("mpi-mpich", 10, own("mpi --mpi mpich")),
         step("mpi-openmpi", 10, own("mpi --mpi openmpi")),
         step("mpi-openmpi-debian", 10, own("mpi --mpi openmpi-debian")),
+        step("mpi-impi", 10, own("mpi --mpi impi")),
     ]
 }
 
