@@ -3,12 +3,17 @@
 //! A step that fails does not stop the others. Each step's output is in `target/xtask/ci/NAME.log`; the end of
 //! it is shown when the step fails.
 
+use crate::debian;
 use crate::process;
 use crate::ui::{Task, Verdict, seconds};
 use crate::workspace::{cargo, work};
 use anyhow::{Result, bail};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// What builds and tests need besides cargo: C compilers (libFuzzer is C++) and libfabric's headers, with which the
+/// layouts are compared. Commands install what only they need.
+const PACKAGES: &[&str] = &["gcc", "g++", "libc6-dev", "libfabric-dev"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -105,6 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     if !args.only.is_empty() {
         steps.retain(|step| args.only.iter().any(|name| name == step.name));
     }
+    debian::ensure(PACKAGES)?;
     let began = Instant::now();
     let total = steps.len();
     let mut times = vec![];

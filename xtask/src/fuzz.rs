@@ -4,6 +4,7 @@
 //! option, and what is fuzzed is safe Rust, built with overflow checks and debug assertions, so a sanitizer would
 //! add little. What libFuzzer finds worth keeping stays in `target/xtask/fuzz/corpus` for the next run.
 
+use crate::debian;
 use crate::process;
 use crate::ui::{Task, Verdict};
 use crate::workspace::{cargo, root, work};
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 
 /// Builds all targets and returns the folder they are in.
 fn build(dir: &Path) -> Result<std::path::PathBuf> {
+    debian::ensure(&["g++"])?;
     let mut task = Task::start("build the fuzz targets", None);
     // With --target, the flags do not reach build scripts.
     let triple = host()?;
