@@ -85,6 +85,11 @@ impl LinkHome {
         self.plans.len() + self.gathers.len()
     }
 
+    /// Copies lag behind: frames wait in the ring, and the peer's window closes.
+    fn lags(&self) -> bool {
+        self.plans.len() >= self.link.config().max_plans as usize / 2
+    }
+
     /// Whatever was scheduled for the thread will not happen.
     pub(crate) fn forget_service(&mut self) {
         self.service_at = None;
@@ -126,17 +131,17 @@ impl World {
         busy |= self.run_plans(link, &mut clock);
         busy |= self.gather(link, &mut clock);
         busy |= self.post_frames(link, &mut clock);
-        self.finish_service(link, clock, busy, taken == BATCH);
+        self.finish_service(link, clock, busy);
     }
 
-    fn finish_service(&mut self, link: usize, clock: Nanos, busy: bool, again: bool) {
+    fn finish_service(&mut self, link: usize, clock: Nanos, busy: bool) {
         let linger = self.profile.costs.linger;
         let home = &mut self.links[link];
         home.cpu_free = clock;
         if busy {
             home.polling_until = clock + linger;
         }
-        let waiting = again || home.ports.iter().any(|&p| !self.ports[p].rx.ready.is_empty());
+        let waiting = !home.lags() && home.ports.iter().any(|&p| !self.ports[p].rx.ready.is_empty());
         let next = [
             waiting.then_some(clock),
             home.link.deadline(),
@@ -170,6 +175,9 @@ impl World {
         let mut idle = 0;
         while taken < BATCH && idle < rails {
             let home = &mut self.links[link];
+            if home.lags() {
+                break;
+            }
             home.next_port = (home.next_port + 1) % rails;
             let port = home.ports[home.next_port];
             match self.ports[port].rx.ready.pop_front() {

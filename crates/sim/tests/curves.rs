@@ -10,13 +10,24 @@ use usb4_sim::{
     Faults, Lost, MS, Mix, Nanos, Profile, Summary, US, check_snapshot, percentile, recovery, stream,
 };
 
-/// Message lengths and how many of each make a run long enough to meet losses of 1e-4.
-const STREAMS: [(u32, u64); 3] = [(256, 100_000), (4_096, 20_000), (65_536, 1_500)];
+/// Message lengths, flows with 256 messages outstanding each, and messages: enough to meet losses of 1e-4.
+const STREAMS: [(u32, usize, u64); 5] = [
+    (64, 16, 100_000),
+    (256, 1, 100_000),
+    (512, 16, 60_000),
+    (4_096, 1, 20_000),
+    (65_536, 1, 1_500),
+];
 
 const LOSSES: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
 
-fn goodput(profile: &Profile, len: u32, messages: u64, loss: f64) -> f64 {
-    stream(profile, Mix::stream(messages, len), Faults::loss(loss), 1)
+fn goodput(profile: &Profile, (len, flows, messages): (u32, usize, u64), loss: f64) -> f64 {
+    let mix = Mix {
+        flows,
+        endpoints: flows,
+        ..Mix::stream(messages, len)
+    };
+    stream(profile, mix, Faults::loss(loss), 1)
         .unwrap()
         .totals
         .goodput_bps()
@@ -27,13 +38,13 @@ fn goodput(profile: &Profile, len: u32, messages: u64, loss: f64) -> f64 {
 fn goodput_under_loss() {
     let mut text = String::from(
         "One-way SENDs, Gb/s of payload at a loss probability per frame of\n\
-         profile          bytes       0    1e-4    1e-3    1e-2\n",
+         profile          bytes  flows       0    1e-4    1e-3    1e-2\n",
     );
     let mut poor = Vec::new();
     for profile in &Profile::ALL {
-        for (len, messages) in STREAMS {
-            let rates = LOSSES.map(|loss| goodput(profile, len, messages, loss));
-            write!(text, "{:<15}{len:>7}", profile.name).unwrap();
+        for what @ (len, flows, _) in STREAMS {
+            let rates = LOSSES.map(|loss| goodput(profile, what, loss));
+            write!(text, "{:<15}{len:>7}{flows:>7}", profile.name).unwrap();
             for rate in rates {
                 write!(text, "{rate:>8.1}").unwrap();
             }

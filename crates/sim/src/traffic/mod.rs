@@ -159,8 +159,13 @@ impl Traffic {
             .map_err(|e| Failure(format!("cannot open a flow: {e}")))?;
         let max = self.mix.sizes.longest();
         let state = FlowState::new(world, flow, (from, source), (to, target), max, self.rng.fork());
-        self.by_address
-            .insert((source.addr, target.host, target.index), self.flows.len());
+        let pair = (source.addr, target.host, target.index);
+        if self.by_address.insert(pair, self.flows.len()).is_some() {
+            let (flows, eps) = (self.mix.flows, self.mix.endpoints);
+            return Err(Failure(format!(
+                "{flows} flows do not each find a pair among {eps} endpoints"
+            )));
+        }
         self.flows.push(state);
         Ok(())
     }
