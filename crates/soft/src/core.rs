@@ -32,6 +32,10 @@ const BATCH: usize = 64;
 /// Turns for which handed back slots are put off while frames arrive.
 const PUT_OFF: u32 = 4;
 
+/// Turns a caller does in one call at most while other threads go on submitting. They call again, or the keeper takes
+/// over.
+const TURNS_FOR_OTHERS: u32 = 64;
+
 /// Turns between two looks at the clock while nothing arrives: about half a microsecond.
 const LOOK_EVERY: u32 = 16;
 
@@ -314,10 +318,12 @@ impl Core {
     #[inline]
     fn spin(&self, mut posted: Option<Nanos>) -> bool {
         let mut done = false;
+        let mut turns = 0;
         loop {
             // SAFETY: we are the owner.
             done |= unsafe { self.turn(posted) };
-            match self.owner.leave_spin(false) {
+            turns += 1;
+            match self.owner.leave_spin(turns >= TURNS_FOR_OTHERS) {
                 Leave::Work => posted = Some(now()),
                 Leave::Watched => return done,
                 Leave::StartTimer => {
