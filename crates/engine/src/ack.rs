@@ -86,7 +86,7 @@ impl Receiver {
     }
 
     /// The block for a frame that is about to be sent; from here on it counts as sent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_block(&mut self) -> Option<AckBlock> {
         if let Some(block) = self.backlog.pop() {
             return Some(block);

@@ -7,8 +7,16 @@
 //! Frames are acknowledged in any order. They are counted in rounds of an eighth of the limit, so that the oldest
 //! unacknowledged frame is known to within one round.
 
+use crate::MAX_CHUNKS;
+
+/// Most chunks of a frame.
+#[expect(clippy::cast_possible_truncation, reason = "16")]
+const FRAME_CHUNKS: u32 = MAX_CHUNKS as u32;
+
 /// Rounds; a power of two.
 const ROUNDS: usize = 8;
+const ROUND_MASK: u8 = 7;
+const _: () = assert!(ROUND_MASK as usize == ROUNDS - 1);
 
 /// Frames and chunks of one round.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,55 +38,81 @@ pub(crate) struct Ahead {
     /// Chunks of all rounds from `first` to `last`.
     chunks: u32,
     limit: u32,
+    /// With more chunks than that, no frame with requests is sent; they leave an eighth to responses.
+    requests: u32,
+    /// With more chunks than that, no frame with responses is sent.
+    responses: u32,
 }
 
 impl Ahead {
     /// `limit`: chunks the peer parks.
     pub(crate) fn new(limit: u32) -> Self {
+        let responses = limit.saturating_sub(FRAME_CHUNKS);
         Self {
             rounds: [Round::default(); ROUNDS],
             first: 0,
             last: 0,
             chunks: 0,
             limit,
+            requests: responses.saturating_sub(limit >> 3),
+            responses,
         }
     }
 
-    /// Chunks that requests leave to responses.
+    /// Whether another frame with requests may be sent, however many chunks it has. The first always may.
     #[inline]
-    pub(crate) fn reserve(&self) -> u32 {
-        self.limit >> 3
+    pub(crate) fn may_request(&self) -> bool {
+        self.chunks <= self.requests
     }
 
-    /// Whether a frame of up to `chunks` more may be sent, and `reserve` stay free for others. The first always may.
+    /// Whether another frame with responses may be sent.
     #[inline]
-    pub(crate) fn has_room(&self, chunks: u32, reserve: u32) -> bool {
-        self.chunks == 0 || self.chunks.saturating_add(chunks).saturating_add(reserve) <= self.limit
+    pub(crate) fn may_respond(&self) -> bool {
+        self.chunks <= self.responses
     }
 
     /// A frame of so many chunks is sent; returns its round.
     #[inline]
     pub(crate) fn sent(&mut self, chunks: u32) -> u8 {
-        let full = self.round(self.last).chunks.saturating_add(chunks) > self.limit >> 3;
         let next = self.last.wrapping_add(1);
-        if full && usize::from(next.wrapping_sub(self.first)) < ROUNDS && self.round(self.last).chunks != 0 {
+        let left = usize::from(next.wrapping_sub(self.first)) < ROUNDS;
+        let limit = self.limit >> 3;
+        let full = |round: &Round| round.chunks != 0 && round.chunks.saturating_add(chunks) > limit;
+        if left && self.round(self.last).is_some_and(|round| full(round)) {
             self.last = next;
-            *self.round(next) = Round::default();
+            if let Some(round) = self.round(next) {
+                *round = Round::default();
+            }
         }
-        let round = self.round(self.last);
-        round.open = round.open.wrapping_add(1);
-        round.chunks = round.chunks.wrapping_add(chunks);
+        if let Some(round) = self.round(self.last) {
+            round.open = round.open.wrapping_add(1);
+            round.chunks = round.chunks.wrapping_add(chunks);
+        }
         self.chunks = self.chunks.wrapping_add(chunks);
         self.last
     }
 
     /// A frame of that round is acknowledged, or will never be sent again.
     #[inline]
-    pub(crate) fn done(&mut self, round: u8) {
-        let round = self.round(round);
-        round.open = round.open.saturating_sub(1);
-        while self.round(self.first).open == 0 && self.chunks != 0 {
-            let chunks = core::mem::take(&mut self.round(self.first).chunks);
+    pub(crate) fn done(&mut self, number: u8) {
+        let first = self.first;
+        if let Some(round) = self.round(number) {
+            round.open = round.open.saturating_sub(1);
+            // Any other round has one before it that is open.
+            if round.open == 0 && (number ^ first) & ROUND_MASK == 0 {
+                self.close_rounds();
+            }
+        }
+    }
+
+    /// Ends the oldest rounds, which have no frames left.
+    #[inline(never)]
+    fn close_rounds(&mut self) {
+        while self.chunks != 0 {
+            let chunks = match self.round(self.first) {
+                Some(round) if round.open == 0 => core::mem::take(&mut round.chunks),
+                _ => break,
+            };
             self.chunks = self.chunks.wrapping_sub(chunks);
             if self.first == self.last {
                 break;
@@ -87,19 +121,10 @@ impl Ahead {
         }
     }
 
-    #[inline]
-    fn round(&mut self, number: u8) -> &mut Round {
-        let [r0, r1, r2, r3, r4, r5, r6, r7] = &mut self.rounds;
-        match number & 7 {
-            0 => r0,
-            1 => r1,
-            2 => r2,
-            3 => r3,
-            4 => r4,
-            5 => r5,
-            6 => r6,
-            _ => r7,
-        }
+    /// There is one for every number: the compiler sees that and drops the comparison.
+    #[inline(always)]
+    fn round(&mut self, number: u8) -> Option<&mut Round> {
+        self.rounds.get_mut(usize::from(number & ROUND_MASK))
     }
 }
 
@@ -134,7 +159,7 @@ mod tests {
                     "{} > {truth}",
                     ahead.chunks
                 );
-                if random(2) == 0 && ahead.has_room(16, 0) {
+                if random(2) == 0 && ahead.may_respond() {
                     let chunks = 1 + random(16) as u32;
                     frames.push_back((chunks, ahead.sent(chunks), false));
                     assert!(ahead.chunks <= limit.max(16));
@@ -155,10 +180,10 @@ mod tests {
     #[test]
     fn one_frame_may_always_go() {
         let mut ahead = Ahead::new(4);
-        assert!(ahead.has_room(16, 0));
+        assert!(ahead.may_respond());
         let round = ahead.sent(16);
-        assert!(!ahead.has_room(1, 0));
+        assert!(!ahead.may_respond());
         ahead.done(round);
-        assert!(ahead.has_room(16, 0));
+        assert!(ahead.may_respond());
     }
 }

@@ -109,7 +109,7 @@ impl Rail {
     /// Numbers a frame that is posted now. `slot` is what [`Rail::on_ack`] reports, [`NO_SLOT`] for a frame that
     /// is never resent; `len` is the whole frame; `elicits` says that it has chunks. The acknowledgement in the
     /// stamp counts as sent. `None` if there is no room at all, which [`Rail::can_send`] would have told.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(&mut self, now: Nanos, slot: u16, len: u16, elicits: bool) -> Option<Stamp> {
         let (packet, ack_now) = self.tx.on_sent(now, slot, len, elicits)?;
         Some(Stamp {
@@ -160,10 +160,7 @@ impl Rail {
     /// a completion or an acknowledgement comes first.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        match (self.rx.deadline(), self.tx.deadline()) {
-            (Some(ack), Some(probe)) => Some(ack.min(probe)),
-            (ack, probe) => ack.or(probe),
-        }
+        earlier(self.rx.deadline(), self.tx.deadline())
     }
 
     /// Turns expired timers into acknowledgements and probes due.
@@ -187,6 +184,15 @@ impl Rail {
             rtt_deviation: self.tx.rtt().deviation(),
             rate_bps: self.tx.rate(),
         }
+    }
+}
+
+/// The earlier of two timers.
+#[inline]
+pub(crate) fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

@@ -225,7 +225,7 @@ impl Sender {
 
     /// Gives the next packet number to a frame that is posted now. The second value asks for an acknowledgement
     /// without delay. `None` if the peer's ring has no slot for it, which `can_send` would have told.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_sent(&mut self, now: Nanos, slot: u16, len: u16, elicits: bool) -> Option<(u64, bool)> {
         if self.in_flight() >= self.window.all {
             return None;
@@ -367,6 +367,9 @@ impl Sender {
         let base = (self.rtt.longest().min(PROBE_RTT_LIMIT))
             .saturating_add(self.peer_delay)
             .saturating_add(self.cost.of(self.bytes));
+        if self.probes <= 1 {
+            return base;
+        }
         let cap = BACKOFF_CAP.saturating_mul(power_of_two(self.probes.saturating_sub(CAPPED_PROBES)));
         base.saturating_mul(power_of_two(self.probes.saturating_sub(1)))
             .min(cap)

@@ -33,7 +33,7 @@ impl Rtt {
     /// a host that was stopped for a minute must not slow recovery down for the next minute, and a round trip
     /// that really has grown is reached in a few samples.
     pub(crate) fn sample(&mut self, measured: Nanos) {
-        let limit = self.longest().saturating_mul(2).min(RTT_LIMIT);
+        let limit = self.longest().wrapping_mul(2).min(RTT_LIMIT);
         let sample = measured.min(limit);
         if !self.sampled {
             self.sampled = true;
@@ -57,9 +57,11 @@ impl Rtt {
     }
 
     /// The longest round trip to be expected, without the peer's acknowledgement delay.
+    #[inline]
     pub(crate) fn longest(&self) -> Nanos {
-        let variation = self.deviation.saturating_mul(4).max(VARIATION_MIN);
-        self.smoothed.saturating_add(variation)
+        // Both are at most RTT_LIMIT.
+        let variation = self.deviation.wrapping_mul(4).max(VARIATION_MIN);
+        self.smoothed.wrapping_add(variation)
     }
 }
 
@@ -115,12 +117,12 @@ impl Cost {
 }
 
 /// Moves `average` towards `sample` by the distance over 2^`weight`.
+#[inline]
 fn ewma(average: u64, sample: u64, weight: u32) -> u64 {
-    let step = average.abs_diff(sample).checked_shr(weight).unwrap_or(0);
     if sample > average {
-        average.saturating_add(step)
+        average.wrapping_add(sample.wrapping_sub(average).wrapping_shr(weight))
     } else {
-        average.saturating_sub(step)
+        average.wrapping_sub(average.wrapping_sub(sample).wrapping_shr(weight))
     }
 }
 

@@ -10,11 +10,7 @@
 use crate::ahead::Ahead;
 use crate::list::{Linked, List, NONE, OUT, at, at_mut};
 use crate::rail::Outcome;
-use crate::{MAX_CHUNKS, Slab, TxSlot};
-
-/// Most chunks of a frame.
-#[expect(clippy::cast_possible_truncation, reason = "16")]
-const CHUNKS: u32 = MAX_CHUNKS as u32;
+use crate::{Slab, TxSlot};
 
 /// Where a slot is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,13 +191,13 @@ impl Slots {
     /// Whether the peer can park another frame with requests, should it have to.
     #[inline]
     pub(crate) fn may_park_requests(&self) -> bool {
-        self.ahead.has_room(CHUNKS, self.ahead.reserve())
+        self.ahead.may_request()
     }
 
     /// Whether the peer can park another frame with responses.
     #[inline]
     pub(crate) fn may_park_responses(&self) -> bool {
-        self.ahead.has_room(CHUNKS, 0)
+        self.ahead.may_respond()
     }
 
     /// Frames staged or ready that carry requests.
@@ -420,7 +416,7 @@ impl Slots {
                     self.ahead.done(slot.ahead);
                 }
                 if slot.completed {
-                    self.free(index);
+                    self.free_acked(index);
                 }
             }
             Outcome::Lost => {
@@ -445,7 +441,7 @@ impl Slots {
         }
         slot.completed = true;
         if slot.acked {
-            self.free(index);
+            self.free_acked(index);
         } else if slot.lost {
             slot.state = State::Resend;
             self.resend.push(&mut self.slab, index);
@@ -489,15 +485,22 @@ impl Slots {
     }
 
     /// Frees a slot that is in no queue.
-    #[inline]
     pub(crate) fn free(&mut self, index: u32) {
+        if let Some(slot) = at_mut(&mut self.slab, index) {
+            if !core::mem::replace(&mut slot.acked, true) {
+                self.ahead.done(slot.ahead);
+            }
+            self.free_acked(index);
+        }
+    }
+
+    /// Frees a slot that is in no queue and whose frame is acknowledged.
+    #[inline]
+    fn free_acked(&mut self, index: u32) {
         let Some(slot) = at_mut(&mut self.slab, index) else {
             return;
         };
         slot.state = State::Free;
-        if !core::mem::replace(&mut slot.acked, true) {
-            self.ahead.done(slot.ahead);
-        }
         if core::mem::take(&mut slot.marked) {
             self.marked = self.marked.wrapping_sub(1);
         }

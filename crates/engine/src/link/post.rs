@@ -5,7 +5,7 @@ use usb4_wire::{Chunk, FrameHeader};
 use super::Link;
 use crate::frame::{Composer, HEADER, trailer};
 use crate::list::at;
-use crate::rail::{Class, NO_SLOT, Rail};
+use crate::rail::{Class, NO_SLOT, Rail, earlier};
 use crate::{Host, Nanos, Post, RailId, Staged, TxSlot};
 
 /// How much later than on the best rail a frame may arrive when the best rail is full. Bounds how far rails drift
@@ -320,11 +320,17 @@ impl Link {
     }
 
     /// When [`Link::on_timer`] must be called next.
+    #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
-        self.attached()
-            .filter_map(Rail::deadline)
-            .chain(self.report_at)
-            .min()
+        let rails = if self.rails_span == 1 {
+            self.rails
+                .first()
+                .filter(|rail| rail.attached())
+                .and_then(Rail::deadline)
+        } else {
+            self.attached().filter_map(Rail::deadline).min()
+        };
+        earlier(rails, self.report_at)
     }
 }
 

@@ -495,8 +495,9 @@ impl Link {
         self.respond.push(&mut self.rx_flows, index);
     }
 
-    /// Places the payload, if there is some, and goes on with `then` afterwards.
-    #[inline]
+    /// Places the payload, if there is some, and goes on with `then` afterwards. Always inlined: `then` is written
+    /// where it stays.
+    #[inline(always)]
     fn place<H: Host + ?Sized>(&mut self, at: Now, to: MemAt, then: Then, host: &H) {
         if at.len == 0 {
             return self.take_turn(at, then, host);
