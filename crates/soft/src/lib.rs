@@ -41,6 +41,8 @@ mod fork;
 mod greeting;
 #[cfg(not(loom))]
 mod home;
+#[cfg(all(test, not(loom)))]
+mod hostile_tests;
 #[cfg(not(loom))]
 mod inline;
 #[cfg(not(loom))]

@@ -61,6 +61,12 @@ impl CableEnd {
         self.fd.as_fd()
     }
 
+    /// All of its words, for tests to write nonsense to.
+    #[cfg(test)]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.ours.words(0, REGION / 8)
+    }
+
     /// Joins it with the neighbour's region and the doorbell that wakes the neighbour.
     pub(crate) fn join(self, region: OwnedFd, doorbell: OwnedFd) -> io::Result<Cable> {
         let theirs = Mapping::open(region.as_fd(), REGION, Sharing::ReadOnly)?.dont_fork()?;

@@ -26,6 +26,8 @@ use crate::names::Fabric;
 use crate::{Error, socket};
 use calls::Connection;
 use drive::Mode;
+#[cfg(test)]
+pub(crate) use rail::local_info;
 pub(crate) use rail::{RING, link_config, rail_config};
 
 /// Most peers, and calls being answered, at a time.

@@ -69,7 +69,7 @@ pub(crate) fn rail_config(tx_tag: u64, rx_tag: u64, peer_ring: u16, peer_max_ack
     }
 }
 
-fn local_info(config: &LinkConfig) -> LocalInfo {
+pub(crate) fn local_info(config: &LinkConfig) -> LocalInfo {
     LocalInfo {
         node: config.local,
         ver_min: FRAME_VERSION,
