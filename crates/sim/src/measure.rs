@@ -1,5 +1,6 @@
 //! Measurements in virtual time: goodput under loss, recovery of one lost frame, efficiency on the wire.
 
+use crate::cable::HEADER;
 use crate::faults::Faults;
 use crate::line::Line;
 use crate::profile::{MS, Profile, SEC};
@@ -60,16 +61,28 @@ impl Lost {
         }
     }
 
-    /// Frames that pass before the lost one.
-    fn passes(self, rails: usize, rng: &mut Rng) -> u64 {
-        // Rails share the frames of a message; what a rail carries of 17 frames is at least 4 on every profile.
-        let last = if rails == 1 { 16 } else { 3 };
-        match self {
-            Self::OnlyFrame | Self::Answer => 0,
-            Self::LastFrame => last,
-            Self::MiddleFrame => rng.below(last),
-            Self::StreamFrame | Self::BulkFrame => rng.below(60),
+    /// Chooses the frame by what each cable carried when none was lost; `true` marks frames with chunks.
+    fn choose(self, carried: &[Vec<bool>], rng: &mut Rng) -> Option<(usize, usize)> {
+        let data = |cable: &Vec<bool>| (0..cable.len()).filter(|&at| cable[at]).collect::<Vec<_>>();
+        let mut choice: Vec<(usize, usize)> = Vec::new();
+        for (cable, frames) in carried.iter().enumerate() {
+            let frames = data(frames);
+            let (Some(&first), Some(&last)) = (frames.first(), frames.last()) else {
+                continue;
+            };
+            match self {
+                Self::Answer => choice.push((cable, first)),
+                // With several rails: the last of one of them.
+                Self::LastFrame => choice.push((cable, last)),
+                Self::MiddleFrame => {
+                    choice.extend(frames.iter().filter(|&&at| at != last).map(|&at| (cable, at)))
+                }
+                Self::OnlyFrame | Self::StreamFrame | Self::BulkFrame => {
+                    choice.extend(frames.iter().map(|&at| (cable, at)));
+                }
+            }
         }
+        choice.get(rng.index(choice.len())).copied()
     }
 }
 
@@ -79,18 +92,24 @@ impl Lost {
 /// # Errors
 /// A message does not arrive at all.
 pub fn recovery(profile: &Profile, lost: Lost, seed: u64) -> Result<Nanos, Failure> {
-    let clean = completion_times(profile, lost, seed, false)?;
-    let hit = completion_times(profile, lost, seed, true)?;
-    Ok(clean
+    let (clean, carried) = completion_times(profile, lost, seed, None)?;
+    let cut = lost.choose(&carried, &mut Rng::new(seed));
+    let (hit, _) = completion_times(profile, lost, seed, cut)?;
+    let delays = clean
         .iter()
         .zip(&hit)
-        .map(|(clean, hit)| hit.saturating_sub(*clean))
-        .max()
-        .unwrap_or(0))
+        .map(|(clean, hit)| hit.saturating_sub(*clean));
+    Ok(delays.max().unwrap_or(0))
 }
 
-/// When each message was received, then when each sender was told, since the first was posted.
-fn completion_times(profile: &Profile, lost: Lost, seed: u64, cut: bool) -> Result<Vec<Nanos>, Failure> {
+/// When each message was received, then when each sender was told, since the first was posted; and what each cable
+/// carried meanwhile. `cut`: the cable and the number of the frame to be lost.
+fn completion_times(
+    profile: &Profile,
+    lost: Lost,
+    seed: u64,
+    cut: Option<(usize, usize)>,
+) -> Result<(Vec<Nanos>, Vec<Vec<bool>>), Failure> {
     let mut rng = Rng::new(seed);
     let rails = profile.rails.len();
     let failure = |what: String| Failure(format!("{} {lost:?}, seed {seed}: {what}", profile.name));
@@ -104,19 +123,29 @@ fn completion_times(profile: &Profile, lost: Lost, seed: u64, cut: bool) -> Resu
     }
     world.run_for(rng.below(2 * MS));
     let cables = world.cables_between(a, b);
-    let cable = cables[rng.index(cables.len())];
-    let passes = lost.passes(rails, &mut rng);
-    if cut {
-        let from = if lost == Lost::Answer { b } else { a };
-        // A single frame takes the quicker rail; lose it wherever it goes.
-        let everywhere = matches!(lost, Lost::OnlyFrame | Lost::Answer);
-        for &cable in cables.iter().filter(|&&other| everywhere || other == cable) {
-            world.cut(cable, from, passes, 1);
-        }
+    let from = if lost == Lost::Answer { b } else { a };
+    for &cable in &cables {
+        world.tap(cable, from);
+    }
+    if let Some((cable, frame)) = cut {
+        world.cut(cables[cable], from, frame as u64, 1);
     }
     let (messages, len) = lost.messages();
-    line.deliver(&mut world, messages, len, 10 * SEC)
-        .map_err(|e| failure(e.0))
+    let times = line
+        .deliver(&mut world, messages, len, 10 * SEC)
+        .map_err(|e| failure(e.0))?;
+    let losses: u64 = cables
+        .iter()
+        .map(|&cable| world.cable_counters(cable, from).lost)
+        .sum();
+    if losses != u64::from(cut.is_some()) {
+        return Err(failure(format!("{losses} frames were lost")));
+    }
+    let has_chunks = |frame: &Vec<u8>| usize::from(u16::from_le_bytes([frame[2], frame[3]])) > HEADER;
+    let carried = cables
+        .iter()
+        .map(|&cable| world.tapped(cable, from).iter().map(has_chunks).collect());
+    Ok((times, carried.collect()))
 }
 
 /// The value below which `percent` of the samples lie. Sorts them.
