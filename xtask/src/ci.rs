@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// What builds and tests need besides cargo: C compilers (libFuzzer is C++) and libfabric's headers, with which the
 /// layouts are compared. Commands install what only they need.
-const PACKAGES: &[&str] = &["gcc", "g++", "libc6-dev", "libfabric-dev"];
+const PACKAGES: &[&str] = &["gcc", "g++", "libc6-dev", "libclang-dev", "libfabric-dev"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
