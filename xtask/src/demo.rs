@@ -106,11 +106,9 @@ fn measure(
         "-iter",
         "1000",
         "-time",
-        "3",
-        "-msglog",
-        "0:20",
-        "-npmin",
         "2",
+        "-msgsize",
+        "64,4096,1048576",
         "PingPong",
         "Allreduce",
     ];

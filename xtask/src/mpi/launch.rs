@@ -162,6 +162,8 @@ impl Installed {
                     .env("I_MPI_ROOT", &self.prefix)
                     .env("LD_LIBRARY_PATH", &lib)
                     .env("I_MPI_FABRICS", "ofi");
+                // Else its collectives go through shared memory of its own, past libfabric.
+                command.env("I_MPI_COLL_INTRANODE", "pt2pt");
                 command
                     .env("I_MPI_DEBUG", "2")
                     .env("I_MPI_PIN", if job.pinned { "1" } else { "0" });
@@ -190,6 +192,13 @@ impl Installed {
             .arg(self.benchmarks.join("bin").join(job.program))
             .args(job.args);
         command
+    }
+
+    /// Whether the output says which provider was used, if this MPI says so. Open MPI does not, but it is given
+    /// no other choice.
+    pub(crate) fn used(&self, provider: &str, output: &str) -> bool {
+        let says = matches!(self.mpi, Mpi::Mpich | Mpi::Impi);
+        !says || output.contains(&format!("libfabric provider: {provider}"))
     }
 
     fn open_mpi(&self, command: &mut Command, job: &Job<'_>) {

@@ -307,6 +307,13 @@ impl Bench<'_> {
         let log = folder.join(format!("{stem}.log"));
         let outcome = process::run(&mut self.installed.command(&job), limit, &log, task)?
             .require(&format!("{program} on {ranks} ranks (log: {})", log.display()))?;
+        if !self.installed.used(self.provider, &outcome.text) {
+            bail!(
+                "{program} did not run over {} (log: {})",
+                self.provider,
+                log.display()
+            );
+        }
         if !imb::finished(&outcome.text) {
             bail!(
                 "{program} stopped early (log: {})\n{}",
