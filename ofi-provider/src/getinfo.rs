@@ -80,6 +80,8 @@ unsafe fn answer(node: Option<&CStr>, flags: u64, hints: Option<&fi_info>) -> Re
         };
         *place = Some(addr::to_bytes(&address));
     }
+    // An endpoint gets its address when it is opened; until then it is the unspecified one, all zero.
+    let source = source.unwrap_or([0; ADDR_LEN]);
     Build::info(&offer, &domain, source, destination).ok_or(-FI_ENOMEM)
 }
 
@@ -178,7 +180,7 @@ impl Build {
     fn info(
         offer: &Offer,
         domain: &str,
-        source: Option<[u8; ADDR_LEN]>,
+        source: [u8; ADDR_LEN],
         destination: Option<[u8; ADDR_LEN]>,
     ) -> Option<*mut fi_info> {
         let mut fabric_attr = fi_fabric_attr {
@@ -197,9 +199,9 @@ impl Build {
             caps: offer.caps,
             mode: 0,
             addr_format: ADDR_FORMAT,
-            src_addrlen: source.map_or(0, |a| a.len()),
+            src_addrlen: source.len(),
             dest_addrlen: destination.map_or(0, |a| a.len()),
-            src_addr: Self::address(source)?,
+            src_addr: Self::copy(source)?.cast(),
             dest_addr: Self::address(destination)?,
             handle: std::ptr::null_mut(),
             tx_attr: Self::copy(offer.tx)?,
