@@ -241,12 +241,12 @@ impl Bench<'_> {
             (false, true) => (20, 20),
             (false, false) => (4, 16),
         };
-        let mut args = vec![
-            "-iter".to_string(),
-            iterations.to_string(),
-            "-msglog".into(),
-            format!("0:{log_max}"),
-        ];
+        let mut args = vec!["-iter".to_string(), iterations.to_string()];
+        if program.name == P2P.name && !full {
+            args.extend(["-msglen".to_string(), lengths(log_max)?]);
+        } else {
+            args.extend(["-msglog".to_string(), format!("0:{log_max}")]);
+        }
         args.extend(program.options.iter().map(|option| option.to_string()));
         if program.name == MPI1.name {
             args.extend(["-npmin".to_string(), ranks.to_string()]);
@@ -323,6 +323,14 @@ impl Bench<'_> {
         }
         Ok((outcome.text, Checked::read(&report, ranks)?))
     }
+}
+
+/// A file with a few message lengths up to 2^`log_max`: IMB-P2P takes a quarter of a second for each, however short.
+fn lengths(log_max: u32) -> Result<String> {
+    let path = work().join(format!("mpi/lengths-{log_max}"));
+    let lengths = [1, 64, 1000, 4096, 20_000, 1 << log_max].map(|length: u32| length.to_string());
+    fs::write(&path, lengths.join("\n") + "\n").with_context(|| format!("write {}", path.display()))?;
+    Ok(path.display().to_string())
 }
 
 /// Every benchmark ran to the largest size and nothing was wrong. Returns the number of tables.
