@@ -32,6 +32,10 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// How long confirmations may be owed: well above the delay devices allow themselves (tens of microseconds).
 const CONFIRM: Duration = Duration::from_millis(1);
 
+/// And how many calls for progress it takes at least until a device has looked at the clock, on a machine so busy that
+/// all that time may pass between two of them.
+const CONFIRM_CALLS: u32 = 64;
+
 /// An endpoint's state, under the domain's lock.
 pub(crate) struct EpState {
     /// From `fi_enable` on.
@@ -436,19 +440,21 @@ impl Ep {
     fn drain(&self) {
         let deadline = Instant::now() + DRAIN;
         let mut drained = None;
+        let mut calls = 0;
         loop {
             let now = Instant::now();
             let mut state = self.domain.lock();
             progress(&mut state, self.index);
+            calls += 1;
             let messenger = state.eps.get(self.index).and_then(|ep| ep.messenger.as_ref());
             match messenger {
                 None => return,
                 Some(messenger) if messenger.drained() => {
-                    if now >= *drained.get_or_insert(now) + CONFIRM {
+                    if now >= *drained.get_or_insert(now) + CONFIRM && calls >= CONFIRM_CALLS {
                         return;
                     }
                 }
-                Some(_) => drained = None,
+                Some(_) => (drained, calls) = (None, 0),
             }
             if now >= deadline {
                 log(

@@ -255,10 +255,12 @@ impl Keeper {
         self.own();
         let end = now().saturating_add(LINGER);
         loop {
+            // Asked before the turn: the processor may be away for as long between the two.
+            let late = now() > end;
             // SAFETY: the keeper owns.
             let done = unsafe { self.core.turn(Some(now())) };
             let quiet = self.core.ports().iter().all(|port| port.deadline().is_none());
-            if (quiet && !done) || now() > end {
+            if (quiet && !done) || late {
                 break;
             }
             std::thread::yield_now();
