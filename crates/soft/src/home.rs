@@ -1,17 +1,16 @@
 //! What a process gives the device: locks, memory, randomness, wake-ups.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::{io, ptr};
 
-use parking_lot::lock_api::RawMutex as _;
-use usb4_device::{ClientId, Home, RawLock};
+use usb4_device::{ClientId, Home};
 
 use crate::cable::Cable;
 use crate::crc::crc32c;
 use crate::fork::Descriptor;
+use crate::lock::QuickLock;
 use crate::memory::Mapping;
 use crate::queue::QueueMemory;
 use crate::socket;
@@ -31,7 +30,7 @@ impl SoftHome {
 }
 
 impl Home for SoftHome {
-    type Lock = Mutex;
+    type Lock = QuickLock;
     type Queue = QueueMemory;
     type Mem = Memory;
     type Waker = Arc<Bell>;
@@ -83,33 +82,6 @@ pub(crate) fn random() -> u64 {
     // kernel's generator is seeded, which the call waits for.
     while unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } != 8 {}
     u64::from_ne_bytes(bytes)
-}
-
-/// A lock that sleeps: a thread holding it may be preempted.
-pub(crate) struct Mutex(parking_lot::RawMutex);
-
-// SAFETY: `parking_lot`'s mutex.
-unsafe impl RawLock for Mutex {
-    fn new() -> Self {
-        Self(parking_lot::RawMutex::INIT)
-    }
-
-    #[inline]
-    fn lock(&self) {
-        self.0.lock();
-    }
-
-    #[inline]
-    unsafe fn unlock(&self) {
-        // SAFETY: the caller holds the lock.
-        unsafe { self.0.unlock() };
-    }
-}
-
-impl fmt::Debug for Mutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex").finish_non_exhaustive()
-    }
 }
 
 /// Memory the device may reach: where it starts in this process.

@@ -48,6 +48,8 @@ mod inline;
 #[cfg(not(loom))]
 mod keeper;
 #[cfg(not(loom))]
+mod lock;
+#[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
 mod names;
