@@ -25,6 +25,10 @@ pub(crate) struct Args {
     list: bool,
 }
 
+/// Three hosts and a little of every fault the simulator has.
+const SIM_FAULTS: &str = "sim --messages 200000 --hosts 3 --loss 0.005 --dup 0.005 --burst 0.0001 --ack-loss 0.01 \
+     --corrupt 0.002 --stall 0.0005 --lost-irq 0.01 --ignored-doorbell 0.001 --stranded 0.002 --plan-delay 20";
+
 struct Step {
     name: &'static str,
     /// Minutes after which the step is ended and has failed.
@@ -40,7 +44,7 @@ fn step(name: &'static str, limit: u64, command: Command) -> Step {
 fn own(args: &str) -> Command {
     // Not current_exe(): building the workspace may replace that file meanwhile.
     let mut command = Command::new("/proc/self/exe");
-    command.args(args.split(' '));
+    command.args(args.split_whitespace());
     command
 }
 
@@ -81,8 +85,9 @@ fn steps() -> Vec<Step> {
         step(
             "sim",
             15,
-            own("sim --messages 20000 --rails 2 --loss 0.01 --dup 0.01 --profile all"),
+            own("sim --messages 1000000 --loss 0.01 --dup 0.01 --rails 2"),
         ),
+        step("sim-faults", 15, own(SIM_FAULTS)),
         step("fuzz-seeds", 10, fuzz_seeds),
         step("fuzz", 10, own("fuzz --seconds 60")),
         step("conformance", 15, own("conformance")),

@@ -49,6 +49,7 @@ enum Cmd {
     /// Check licences, bans and sources of dependencies.
     Deny(deny::Args),
     /// Run the simulator: random traffic over faulty cables in virtual time.
+    #[command(disable_help_flag = true)]
     Sim(sim::Args),
     /// Run the ring API's conformance suite.
     Conformance(conformance::Args),

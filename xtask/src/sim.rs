@@ -12,7 +12,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
-    let mut command = cargo(["run", "--quiet", "--release", "--package", "usb4-sim", "--"]);
+    let mut command = cargo(["run", "--release", "--package", "usb4-sim", "--"]);
     let status = command
         .args(&args.arguments)
         .status()
