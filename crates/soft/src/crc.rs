@@ -19,15 +19,14 @@ pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
 #[target_feature(enable = "sse4.2")]
 unsafe fn short(crc: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
-    let mut chunks = bytes.chunks_exact(8);
     let mut state = u64::from(!crc);
-    for chunk in &mut chunks {
-        let mut word = [0; 8];
-        word.copy_from_slice(chunk);
-        state = _mm_crc32_u64(state, u64::from_le_bytes(word));
+    let mut rest = bytes;
+    while let Some((word, more)) = rest.split_first_chunk::<8>() {
+        state = _mm_crc32_u64(state, u64::from_le_bytes(*word));
+        rest = more;
     }
     let mut state = (state & 0xffff_ffff) as u32;
-    for byte in chunks.remainder() {
+    for byte in rest {
         state = _mm_crc32_u8(state, *byte);
     }
     !state
