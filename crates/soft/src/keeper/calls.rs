@@ -109,7 +109,11 @@ impl Keeper {
             &hello.to_bytes(),
             &[end.fd(), self.core.bell().as_fd()],
         )
-        .map_err(os)?;
+        .map_err(|error| match error.kind() {
+            // It died between the two calls.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Failure::Unreachable,
+            _ => Failure::Os("call the peer", error),
+        })?;
         let id = self
             .add(socket, peer.pid, Stage::Calling(node, end))
             .map_err(os)?;

@@ -222,8 +222,9 @@ impl Keeper {
                 }
             }
             self.core.remove_port(link);
-            let _ = self.core.device.remove_link(link, &rail.cable, now());
+            // First: who sees its work fail and asks for the peer again must not be told that the link is up.
             self.directory.forget(rail.node);
+            let _ = self.core.device.remove_link(link, &rail.cable, now());
         } else {
             self.directory.set_failed(rail.node, Failure::Unreachable);
         }
