@@ -122,6 +122,16 @@ impl Plans {
         }
     }
 
+    /// The plan [`Plans::take`] yields next.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<&Plan> {
+        if self.taken == self.queued {
+            return None;
+        }
+        let entry = self.slab.get((self.taken & self.mask) as usize)?;
+        Some(&entry.plan)
+    }
+
     /// The next plan to run.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Plan> {

@@ -12,7 +12,9 @@
 //! 5. [`Link::next_post`] while it yields: write the header, post the slot;
 //! 6. for every TX descriptor consumed: [`Link::tx_completed`].
 //!
-//! Nothing is lost by skipping a step; it only comes later. Steps 4 and 5 follow every call that can give the link something to say, plan completions and posts included.
+//! Nothing is lost by skipping a step; it only comes later. Steps 4 and 5 follow every call that can give the link
+//! something to say, plan completions and posts included. Where little is to be copied, a home may as well copy under
+//! the lock: [`Link::run_plans`] is step 2, [`Link::post_staged`] ends step 4 and begins step 5.
 
 mod fail;
 mod flows;

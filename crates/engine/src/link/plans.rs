@@ -35,6 +35,27 @@ impl Link {
         self.resume_stalled(now, host);
     }
 
+    /// Runs waiting plans at once, for a home that copies under the link's lock: `run` does what a plan says and
+    /// returns an atomic's value before the operation, else 0. `None` leaves that plan and what is behind it to
+    /// [`Link::next_plan`]. Nothing is run while plans are with the home. Returns how many were.
+    pub fn run_plans<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        host: &H,
+        mut run: impl FnMut(&Plan) -> Option<u64>,
+    ) -> u32 {
+        let mut count = 0u32;
+        while !self.failed && self.plans.running() == 0 {
+            let Some(old_value) = self.plans.front().and_then(&mut run) else {
+                break;
+            };
+            self.plans.take();
+            self.plan_done(now, old_value, host);
+            count = count.wrapping_add(1);
+        }
+        count
+    }
+
     /// A receive buffer the link held and needs no more.
     #[inline]
     pub fn next_released(&mut self) -> Option<RxToken> {

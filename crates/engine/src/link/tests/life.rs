@@ -411,6 +411,7 @@ fn a_failing_link_completes_everything_exactly_once() {
         for side in &mut pair.sides {
             side.hold_plans = rng.below(2) == 0;
             side.hold_gather = rng.below(2) == 0;
+            side.under_lock = rng.below(2) == 0;
         }
         pair.run_for(rng.below(120_000));
         for side in [0, 1] {

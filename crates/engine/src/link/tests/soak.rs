@@ -284,6 +284,7 @@ impl Soak {
             for side in &mut self.pair.sides {
                 side.hold_plans = self.rng.below(4) == 0;
                 side.hold_gather = self.rng.below(4) == 0;
+                side.under_lock = self.rng.below(2) == 0;
             }
             if self.churns && self.rng.below(4) == 0 {
                 self.churn();

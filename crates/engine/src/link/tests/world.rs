@@ -62,6 +62,12 @@ impl TestHost {
         home.regions[at.mem.0 as usize][at.offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
+    fn swap(&self, at: MemAt, new: impl Fn(u64) -> u64) -> u64 {
+        let old = u64::from_le_bytes(self.copy_out(at, 8).try_into().expect("8 bytes"));
+        self.copy_in(at, &new(old).to_le_bytes());
+        old
+    }
+
     pub(super) fn outstanding(&self) -> i64 {
         self.0.borrow().refs.values().sum()
     }
@@ -215,6 +221,8 @@ pub(super) struct Side {
     pub(super) hold_plans: bool,
     /// Frames are staged but not gathered while this is set.
     pub(super) hold_gather: bool,
+    /// Plans are run and frames gathered under the link's lock.
+    pub(super) under_lock: bool,
     taken: VecDeque<Plan>,
     gathering: VecDeque<Staged>,
 }
@@ -272,6 +280,7 @@ impl Pair {
                 staged: Box::new(Staged::new()),
                 hold_plans: false,
                 hold_gather: false,
+                under_lock: false,
                 taken: VecDeque::new(),
                 gathering: VecDeque::new(),
             }
@@ -404,17 +413,25 @@ impl Pair {
                 busy = true;
             }
         }
+        let mut header = [0; 40];
+        let mut posts = VecDeque::new();
         while side.link.stage(now, &side.host, &mut side.staged) {
             let staged = *side.staged;
-            side.gathering.push_back(staged);
             busy = true;
-            if !side.hold_gather {
-                let staged = side.gathering.pop_front().expect("just pushed");
+            if side.hold_gather {
+                side.gathering.push_back(staged);
+            } else if side.under_lock {
+                side.fill(&staged);
+                let post = side.link.post_staged(now, staged.slot, &side.host, &mut header);
+                posts.extend(post.map(|post| (post, header)));
+            } else {
                 side.gather(now, &staged);
             }
         }
-        let mut header = [0; 40];
         while let Some(post) = side.link.next_post(now, &side.host, &mut header) {
+            posts.push_back((post, header));
+        }
+        for (post, header) in posts {
             busy = true;
             let frame = &mut side.slots[usize::from(post.slot.0)];
             frame[..40].copy_from_slice(&header);
@@ -642,13 +659,17 @@ impl Side {
 
     fn run_plans(&mut self, now: Nanos) -> bool {
         let mut busy = false;
+        if self.under_lock && !self.hold_plans {
+            let Self { link, host, rx, .. } = self;
+            busy |= link.run_plans(now, host, |plan| Some(execute(plan, host, rx))) != 0;
+        }
         while let Some(plan) = self.link.next_plan() {
             self.taken.push_back(plan);
             busy = true;
         }
         if !self.hold_plans {
             while let Some(plan) = self.taken.pop_front() {
-                let old = self.execute(&plan);
+                let old = execute(&plan, &self.host, &self.rx);
                 self.link.plan_done(now, old, &self.host);
                 busy = true;
             }
@@ -660,33 +681,12 @@ impl Side {
         busy
     }
 
-    fn execute(&self, plan: &Plan) -> u64 {
-        match *plan {
-            Plan::Copy { from, at, len, to } => {
-                let frame = self.rx[from.0 as usize].as_ref().expect("the frame is held");
-                self.host
-                    .copy_in(to, &frame[usize::from(at)..][..usize::from(len)]);
-                0
-            }
-            Plan::FetchAdd { at, add } => self.swap(at, |old| old.wrapping_add(add)),
-            Plan::CompareSwap { at, compare, swap } => {
-                self.swap(at, |old| if old == compare { swap } else { old })
-            }
-            Plan::Store { to, value } => {
-                self.host.copy_in(to, &value.to_le_bytes());
-                0
-            }
-            Plan::Nothing => 0,
-        }
-    }
-
-    fn swap(&self, at: MemAt, new: impl Fn(u64) -> u64) -> u64 {
-        let old = u64::from_le_bytes(self.host.copy_out(at, 8).try_into().expect("8 bytes"));
-        self.host.copy_in(at, &new(old).to_le_bytes());
-        old
-    }
-
     fn gather(&mut self, now: Nanos, staged: &Staged) {
+        self.fill(staged);
+        self.link.staged(now, staged.slot, &self.host);
+    }
+
+    fn fill(&mut self, staged: &Staged) {
         let frame = &mut self.slots[usize::from(staged.slot.0)];
         frame.fill(0xee);
         frame[40..][..staged.head().len()].copy_from_slice(staged.head());
@@ -702,7 +702,25 @@ impl Side {
             let crc = self.host.crc32c(0, &frame[40 + staged.head().len()..end]);
             frame[end..][..4].copy_from_slice(&crc.to_le_bytes());
         }
-        self.link.staged(now, staged.slot, &self.host);
+    }
+}
+
+fn execute(plan: &Plan, host: &TestHost, rx: &[Option<Vec<u8>>]) -> u64 {
+    match *plan {
+        Plan::Copy { from, at, len, to } => {
+            let frame = rx[from.0 as usize].as_ref().expect("the frame is held");
+            host.copy_in(to, &frame[usize::from(at)..][..usize::from(len)]);
+            0
+        }
+        Plan::FetchAdd { at, add } => host.swap(at, |old| old.wrapping_add(add)),
+        Plan::CompareSwap { at, compare, swap } => {
+            host.swap(at, |old| if old == compare { swap } else { old })
+        }
+        Plan::Store { to, value } => {
+            host.copy_in(to, &value.to_le_bytes());
+            0
+        }
+        Plan::Nothing => 0,
     }
 }
 
