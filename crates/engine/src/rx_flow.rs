@@ -177,6 +177,17 @@ impl RxFlow {
         self.nak.is_some() || self.ready || !self.streams.is_empty()
     }
 
+    /// Whether a request chunk has its turn and nothing is in the way of its execution or has to follow it.
+    #[inline(always)]
+    pub(crate) fn is_plainly_next(&self, seq: Seq) -> bool {
+        self.state == RxState::Open
+            && self.epoch == seq.epoch
+            && self.next_csn == seq.csn
+            && !self.rnr
+            && self.nak.is_none()
+            && self.parked.is_empty()
+    }
+
     /// Whether this is the one request that is taken while the receiver is not ready: the peer has seen the
     /// refusal, has dropped its work and closes the flow in the epoch that would have followed.
     #[inline]

@@ -1,6 +1,6 @@
 //! Flows this side has opened: requests out, responses in.
 
-use usb4_wire::csn_before;
+use usb4_wire::{Seq, csn_before};
 
 use crate::list::{Linked, List, NONE, OUT};
 use crate::park::Queue;
@@ -174,6 +174,15 @@ impl TxFlow {
         let ahead = epoch.wrapping_sub(self.open_epoch);
         self.replays > 200
             || (ahead != 0 && ahead <= self.epoch.wrapping_sub(self.open_epoch).wrapping_add(1))
+    }
+
+    /// Whether a response chunk other than READY has its turn and no parked one has to follow it.
+    #[inline(always)]
+    pub(crate) fn is_plainly_next(&self, seq: Seq) -> bool {
+        self.takes_responses()
+            && self.open_epoch == seq.epoch
+            && self.response_csn == seq.csn
+            && self.parked.is_empty()
     }
 
     /// Whether `csn` is that of a staged chunk the peer has not reported as executed.

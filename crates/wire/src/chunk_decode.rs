@@ -16,24 +16,20 @@ pub(crate) struct Decoded {
 
 /// The common part of a chunk header.
 #[derive(Clone, Copy)]
-struct Common {
+pub(crate) struct Common {
     kind: u8,
     flags: u8,
-    len: u16,
-    seq: Seq,
-    arg: u32,
+    pub(crate) len: u16,
+    pub(crate) seq: Seq,
+    pub(crate) arg: u32,
 }
 
-impl Decoded {
-    /// Reads the chunk header at the start of `bytes`. Without `CHECK` only lengths are looked at: for headers that
-    /// have passed with `CHECK` before.
-    ///
-    /// Every type is one arm that tests its own rules, so that a caller who wants only the lengths pays for no more.
+impl Common {
     #[inline(always)]
-    pub(crate) fn read<const CHECK: bool>(bytes: &[u8]) -> Result<Self, ChunkError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, ChunkError> {
         let [a, b] = take::<2>(bytes)?;
         let [kind, flags, len_lo, len_hi, .., epoch] = a.to_le_bytes();
-        let common = Common {
+        Ok(Self {
             kind,
             flags,
             len: u16::from_le_bytes([len_lo, len_hi]),
@@ -43,8 +39,71 @@ impl Decoded {
                 csn: lo(b),
             },
             arg: hi(b),
-        };
-        match kind {
+        })
+    }
+
+    /// An EXEC_ACK; of one that has not been checked, only the type is known.
+    #[inline(always)]
+    pub(crate) const fn is_exec_ack(&self) -> bool {
+        self.kind == kind::EXEC_ACK
+    }
+
+    /// A SEND without immediate data.
+    #[inline(always)]
+    pub(crate) const fn is_send(&self) -> bool {
+        self.kind == kind::SEND && self.flags & !(FIRST | LAST) == 0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_first(&self) -> bool {
+        self.flags & FIRST != 0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_last(&self) -> bool {
+        self.flags & LAST != 0
+    }
+}
+
+/// Lengths of the header at the start of `bytes` and of its payload, if it is valid and of a kind that nearly all
+/// frames carry. Says nothing about others: ask [`lengths`].
+#[inline(always)]
+pub(crate) fn quick_lengths(bytes: &[u8]) -> Option<(u16, u16)> {
+    let common = Common::read(bytes).ok()?;
+    if common.is_exec_ack() && common.flags == 0 && common.len == 0 {
+        return Some((16, 0));
+    }
+    let Common { len, arg: offset, .. } = common;
+    if !common.is_send() {
+        return None;
+    }
+    if !common.is_first() {
+        return send_fits(offset, len, None, common.is_last()).then_some((16, len));
+    }
+    let [_, _, ext] = words::<3>(bytes)?;
+    let first = SendFirst {
+        total: lo(ext),
+        imm: None,
+    };
+    (hi(ext) == 0 && send_fits(offset, len, Some(first), common.is_last())).then_some((24, len))
+}
+
+/// Checks the header at the start of `bytes`: its length and its payload's.
+#[inline(never)]
+pub(crate) fn lengths(bytes: &[u8]) -> Result<(u16, u16), ChunkError> {
+    let decoded = Decoded::read::<true>(bytes)?;
+    Ok((decoded.header_len, decoded.payload_len))
+}
+
+impl Decoded {
+    /// Reads the chunk header at the start of `bytes`. Without `CHECK` only lengths are looked at: for headers that
+    /// have passed with `CHECK` before.
+    ///
+    /// Every type is one arm that tests its own rules, so that a caller who wants only the lengths pays for no more.
+    #[inline(always)]
+    pub(crate) fn read<const CHECK: bool>(bytes: &[u8]) -> Result<Self, ChunkError> {
+        let common = Common::read(bytes)?;
+        match common.kind {
             kind::SEND => send::<CHECK>(bytes, common),
             kind::WRITE => write::<CHECK>(bytes, common),
             kind::READ_DATA => read_data::<CHECK>(bytes, common),

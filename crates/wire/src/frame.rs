@@ -2,9 +2,11 @@
 
 use core::ops::Range;
 
-use crate::bytes::{hi, join, put, words};
-use crate::chunk_decode::Decoded;
-use crate::{Chunk, ChunkError, FRAME_HEADER_LEN, FRAME_MAX, FRAME_VERSION, FrameError, PAYLOAD_CRC_LEN};
+use crate::bytes::{hi, join, lo, put, words};
+use crate::chunk_decode::{Common, Decoded, lengths, quick_lengths};
+use crate::{
+    Chunk, ChunkError, FRAME_HEADER_LEN, FRAME_MAX, FRAME_VERSION, FrameError, PAYLOAD_CRC_LEN, Seq,
+};
 
 /// Frame flag: the acknowledgement block is valid.
 const ACK: u8 = 0x01;
@@ -142,6 +144,23 @@ pub struct ChunkRef {
     pub header_at: u16,
 }
 
+/// A SEND chunk without immediate data; see [`Chunks::next_send`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendRef {
+    /// Where it belongs.
+    pub seq: Seq,
+    /// Where in the message its payload belongs.
+    pub offset: u32,
+    /// Payload in this chunk.
+    pub len: u16,
+    /// Length of the whole message; given by the first chunk.
+    pub total: Option<u32>,
+    /// The message ends with this chunk.
+    pub last: bool,
+    /// Offset of its payload in the frame.
+    pub at: u16,
+}
+
 impl<'a> FrameView<'a> {
     /// Reads the head of a frame of `frame_len` bytes. `head` is the whole frame, or at least its first
     /// `head_len` bytes. Everything the format demands of the head holds afterwards: known types and flags,
@@ -269,6 +288,60 @@ pub struct Chunks<'a> {
     at: u16,
 }
 
+impl Chunks<'_> {
+    /// Whether there are no more.
+    #[inline(always)]
+    pub const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next chunk, if it is an EXEC_ACK: where it belongs and [`crate::Response::ExecAck`]'s number. For a receiver
+    /// that asks for the kinds nearly all frames carry before it decodes any other.
+    #[inline(always)]
+    pub fn next_exec_ack(&mut self) -> Option<(Seq, u32)> {
+        let common = Common::read(self.rest).ok()?;
+        if !common.is_exec_ack() {
+            return None;
+        }
+        self.advance(16, 0)?;
+        Some((common.seq, common.arg))
+    }
+
+    /// The next chunk, if it is a SEND without immediate data.
+    #[inline(always)]
+    pub fn next_send(&mut self) -> Option<SendRef> {
+        let common = Common::read(self.rest).ok()?;
+        if !common.is_send() {
+            return None;
+        }
+        let (total, header_len) = match common.is_first() {
+            true => {
+                let [_, _, ext] = words::<3>(self.rest)?;
+                (Some(lo(ext)), 24)
+            }
+            false => (None, 16),
+        };
+        let send = SendRef {
+            seq: common.seq,
+            offset: common.arg,
+            len: common.len,
+            total,
+            last: common.is_last(),
+            at: self.at,
+        };
+        self.advance(header_len, common.len)?;
+        Some(send)
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, header_len: u16, payload_len: u16) -> Option<()> {
+        self.rest = self.rest.get(usize::from(header_len)..)?;
+        self.header_at = self.header_at.wrapping_add(header_len);
+        self.at = self.at.wrapping_add(payload_len);
+        Some(())
+    }
+}
+
 impl Iterator for Chunks<'_> {
     type Item = ChunkRef;
 
@@ -285,9 +358,7 @@ impl Iterator for Chunks<'_> {
             at: self.at,
             header_at: self.header_at,
         };
-        self.rest = self.rest.get(usize::from(header_len)..)?;
-        self.header_at = self.header_at.wrapping_add(header_len);
-        self.at = self.at.wrapping_add(payload_len);
+        self.advance(header_len, payload_len)?;
         Some(item)
     }
 }
@@ -299,12 +370,13 @@ impl core::iter::FusedIterator for Chunks<'_> {}
 fn validate_chunks(mut rest: &[u8]) -> Result<u32, ChunkError> {
     let mut payload = 0u32;
     while !rest.is_empty() {
-        let decoded = Decoded::read::<true>(rest)?;
-        rest = rest
-            .get(usize::from(decoded.header_len)..)
-            .ok_or(ChunkError::Truncated)?;
+        let (header_len, payload_len) = match quick_lengths(rest) {
+            Some(lengths) => lengths,
+            None => lengths(rest)?,
+        };
+        rest = rest.get(usize::from(header_len)..).ok_or(ChunkError::Truncated)?;
         // At most 253 chunks of less than 2^16 bytes.
-        payload = payload.wrapping_add(u32::from(decoded.payload_len));
+        payload = payload.wrapping_add(u32::from(payload_len));
     }
     Ok(payload)
 }

@@ -37,7 +37,7 @@ mod ids;
 pub use chunk::{Chunk, Request, Response, SendFirst, Seq, csn_before, kind};
 pub use control::{Control, ControlBody, ControlKind, Reason};
 pub use error::{ChunkError, ControlError, FrameError};
-pub use frame::{AckBlock, ChunkRef, Chunks, FrameHeader, FrameView};
+pub use frame::{AckBlock, ChunkRef, Chunks, FrameHeader, FrameView, SendRef};
 pub use ids::{EP_ADDR_LEN, EpAddr, NakCode, NodeId, ParseNodeIdError};
 
 /// Version of the frame format, in the first byte of every frame.

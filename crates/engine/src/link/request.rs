@@ -1,6 +1,6 @@
 //! Requests of the peer that have their turn: what they do and what is answered.
 
-use usb4_wire::{EpAddr, NakCode, Request, SendFirst, Seq};
+use usb4_wire::{EpAddr, NakCode, Request, SendFirst, SendRef, Seq};
 
 use super::Link;
 use crate::list::at_mut;
@@ -60,7 +60,7 @@ impl Link {
                 last,
             } => {
                 (at.len, at.last) = (len, last);
-                self.execute_send(at, offset, first, host);
+                self.execute_send_part(at, offset, first, host);
             }
             Request::Write {
                 total,
@@ -118,6 +118,46 @@ impl Link {
         }
     }
 
+    /// Executes a SEND chunk without immediate data that has its turn on an open flow.
+    #[inline(always)]
+    pub(super) fn execute_plain_send<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        send: SendRef,
+        place: Place,
+        host: &H,
+    ) {
+        let mut at = Now {
+            now,
+            flow: send.seq.flow,
+            place,
+            len: send.len,
+            last: true,
+        };
+        let first = send.total.map(|total| SendFirst { total, imm: None });
+        if send.last && first.is_some() {
+            // A whole message: nothing of the others is left of the function then.
+            return self.execute_send(at, 0, first, host);
+        }
+        at.last = send.last;
+        self.execute_send_part(at, send.offset, first, host);
+    }
+
+    #[inline(never)]
+    fn execute_send_part<H: Host + ?Sized>(
+        &mut self,
+        at: Now,
+        offset: u32,
+        first: Option<SendFirst>,
+        host: &H,
+    ) {
+        match first {
+            None => self.execute_send(at, offset, None, host),
+            first => self.execute_send(at, offset, first, host),
+        }
+    }
+
+    #[inline(always)]
     fn execute_send<H: Host + ?Sized>(&mut self, at: Now, offset: u32, first: Option<SendFirst>, host: &H) {
         let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
             return;
@@ -135,20 +175,8 @@ impl Link {
             ) if got == offset => (receive, total, got, imm),
             (Some(SendFirst { total, imm }), Message::None) => match host.take_receive(flow.target) {
                 Ok(receive) if total <= receive.capacity => (receive, total, 0, imm),
-                Ok(receive) => {
-                    let status = Status::Refused(NakCode::Length);
-                    let done = ReceiveDone {
-                        cookie: receive.cookie,
-                        status,
-                        len: total,
-                        imm,
-                        write: false,
-                    };
-                    self.queue_nak(at.flow, NakCode::Length);
-                    return self.end_receive(at, None, &receive, done, host);
-                }
-                Err(NakCode::Rnr) => return self.not_ready(at.flow),
-                Err(code) => return self.reject(at, code, host),
+                Ok(receive) => return self.refuse_length(at, &receive, total, imm, host),
+                Err(code) => return self.refuse_receive(at, code, host),
             },
             _ => return self.broken(at, host),
         };
@@ -263,11 +291,8 @@ impl Link {
                 if let Some(mem) = written {
                     host.release(mem);
                 }
-                match code {
-                    // The message stays as it is: the peer resumes with this very chunk.
-                    NakCode::Rnr => self.not_ready(at.flow),
-                    code => self.reject(at, code, host),
-                }
+                // Without a receive the message stays as it is: the peer resumes with this very chunk.
+                self.refuse_receive(at, code, host);
             }
         }
     }
@@ -450,30 +475,43 @@ impl Link {
         self.follow(now, index, then, host);
     }
 
-    /// A receive ends with its message's first chunk, which is not placed.
-    fn end_receive<H: Host + ?Sized>(
+    /// The message does not fit: its receive ends with its first chunk, which is not placed.
+    #[cold]
+    fn refuse_length<H: Host + ?Sized>(
         &mut self,
         at: Now,
-        written: Option<MemRef>,
         receive: &Receive,
-        done: ReceiveDone,
+        total: u32,
+        imm: Option<u64>,
         host: &H,
     ) {
+        self.queue_nak(at.flow, NakCode::Length);
         if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
             flow.message = if at.last { Message::None } else { Message::Discard };
         }
-        let mem = receive_mem(receive);
-        self.take_turn(
-            at,
-            Then::Received {
-                flow: at.flow,
-                written,
-                mem,
-                done,
-                counts: true,
+        let then = Then::Received {
+            flow: at.flow,
+            written: None,
+            mem: receive_mem(receive),
+            done: ReceiveDone {
+                cookie: receive.cookie,
+                status: Status::Refused(NakCode::Length),
+                len: total,
+                imm,
+                write: false,
             },
-            host,
-        );
+            counts: true,
+        };
+        self.take_turn(at, then, host);
+    }
+
+    /// The host has no receive for the chunk.
+    #[cold]
+    fn refuse_receive<H: Host + ?Sized>(&mut self, at: Now, code: NakCode, host: &H) {
+        match code {
+            NakCode::Rnr => self.not_ready(at.flow),
+            code => self.reject(at, code, host),
+        }
     }
 
     /// No receive is posted: the chunk keeps its turn, everything behind it is discarded.

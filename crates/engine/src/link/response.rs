@@ -9,11 +9,34 @@ use crate::op::Op;
 use crate::park::Place;
 use crate::plan::Then;
 use crate::tx_flow::{TxFlow, TxState};
-use crate::{Host, Nanos, Operation, Plan, Status, WorkDone};
+use crate::{Host, Nanos, Operation, Plan, RxToken, Status, WorkDone};
 
 impl Link {
+    /// An EXEC_ACK for an outgoing flow.
+    #[inline(always)]
+    pub(super) fn on_exec_ack<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        seq: Seq,
+        csn: u32,
+        token: RxToken,
+        host: &H,
+    ) -> bool {
+        match at_mut(&mut self.tx_flows, seq.flow) {
+            Some(flow) if flow.is_plainly_next(seq) => {
+                flow.response_csn = flow.response_csn.wrapping_add(1);
+                self.take_exec_ack(seq.flow, csn, host);
+                true
+            }
+            _ => {
+                let place = Place { token, at: 0 };
+                self.on_response(now, seq, &Response::ExecAck { csn }, place, host)
+            }
+        }
+    }
+
     /// A response chunk for an outgoing flow.
-    #[inline]
+    #[inline(never)]
     pub(super) fn on_response<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
@@ -121,7 +144,7 @@ impl Link {
         };
         flow.response_csn = flow.response_csn.wrapping_add(1);
         match *response {
-            Response::ExecAck { csn } => self.on_exec_ack(seq.flow, csn, host),
+            Response::ExecAck { csn } => self.take_exec_ack(seq.flow, csn, host),
             Response::ReadData {
                 req_id,
                 offset,
@@ -147,7 +170,7 @@ impl Link {
     }
 
     #[inline]
-    fn on_exec_ack<H: Host + ?Sized>(&mut self, index: u32, csn: u32, host: &H) {
+    fn take_exec_ack<H: Host + ?Sized>(&mut self, index: u32, csn: u32, host: &H) {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };

@@ -1,6 +1,6 @@
 //! Frames in: what is accepted, whether it can be held, whose turn each chunk is.
 
-use usb4_wire::{Chunk, FrameView, Request, Seq};
+use usb4_wire::{Chunk, Chunks, FrameView, Request, SendFirst, SendRef, Seq};
 
 use super::Link;
 use crate::list::at_mut;
@@ -117,10 +117,7 @@ impl Link {
             if !self.tokens.open(token) {
                 return None;
             }
-            for item in view.chunks() {
-                let place = Place { token, at: item.at };
-                held &= self.on_chunk(now, &item.chunk, place, header.ack_now, host);
-            }
+            held = self.take_chunks(now, view.chunks(), token, header.ack_now, host);
         }
         if held {
             self.counters.rx_frames = self.counters.rx_frames.wrapping_add(1);
@@ -136,29 +133,88 @@ impl Link {
         elicits.then_some(())
     }
 
-    /// Executes or parks a chunk, or drops it for good. False if it would have to be parked and cannot.
+    /// Executes or parks every chunk, or drops it for good. False if one would have to be parked and cannot.
     #[inline]
-    fn on_chunk<H: Host + ?Sized>(
+    fn take_chunks<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
-        chunk: &Chunk,
-        place: Place,
+        mut chunks: Chunks<'_>,
+        token: RxToken,
         urgent: bool,
         host: &H,
     ) -> bool {
-        match *chunk {
-            Chunk::Request(seq, ref request) => self.on_request(now, seq, request, place, urgent, host),
-            Chunk::Response(seq, ref response) => self.on_response(now, seq, response, place, host),
-            Chunk::Join { nonce } => {
-                self.join_received = Some(nonce);
+        let mut held = true;
+        while !chunks.is_empty() {
+            // What nearly all frames consist of comes first and is not decoded into anything larger.
+            held &= if let Some((seq, csn)) = chunks.next_exec_ack() {
+                self.on_exec_ack(now, seq, csn, token, host)
+            } else if let Some(send) = chunks.next_send() {
+                self.on_send(now, send, token, urgent, host)
+            } else {
+                return self.take_rest(now, chunks, token, urgent, host) && held;
+            };
+        }
+        held
+    }
+
+    /// [`Link::take_chunks`] for chunks of any kind.
+    #[inline(never)]
+    fn take_rest<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        chunks: Chunks<'_>,
+        token: RxToken,
+        urgent: bool,
+        host: &H,
+    ) -> bool {
+        let mut held = true;
+        for item in chunks {
+            let place = Place { token, at: item.at };
+            held &= match item.chunk {
+                Chunk::Request(seq, ref request) => self.on_request(now, seq, request, place, urgent, host),
+                Chunk::Response(seq, ref response) => self.on_response(now, seq, response, place, host),
+                Chunk::Join { nonce } => {
+                    self.join_received = Some(nonce);
+                    true
+                }
+                Chunk::Ping => true,
+            };
+        }
+        held
+    }
+
+    /// A SEND chunk without immediate data of an incoming flow.
+    #[inline(always)]
+    fn on_send<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        send: SendRef,
+        token: RxToken,
+        urgent: bool,
+        host: &H,
+    ) -> bool {
+        let place = Place { token, at: send.at };
+        let room = self.plans.room() >= PLANS_PER_REQUEST;
+        match at_mut(&mut self.rx_flows, send.seq.flow) {
+            Some(flow) if room && flow.is_plainly_next(send.seq) => {
+                flow.urgent |= urgent;
+                self.execute_plain_send(now, send, place, host);
                 true
             }
-            Chunk::Ping => true,
+            _ => {
+                let request = Request::Send {
+                    offset: send.offset,
+                    len: send.len,
+                    first: send.total.map(|total| SendFirst { total, imm: None }),
+                    last: send.last,
+                };
+                self.on_request(now, send.seq, &request, place, urgent, host)
+            }
         }
     }
 
     /// A request chunk of an incoming flow.
-    #[inline]
+    #[inline(never)]
     fn on_request<H: Host + ?Sized>(
         &mut self,
         now: Nanos,

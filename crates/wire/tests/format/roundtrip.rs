@@ -3,7 +3,8 @@
 use crate::common::{any_chunk, any_control, any_frame, crc, emit_again, emit_frame, header};
 use proptest::prelude::*;
 use usb4_wire::{
-    CONTROL_LEN, Chunk, Control, EpAddr, FRAME_MAX, FrameView, NodeId, Request, Response, SendFirst, Seq,
+    CONTROL_LEN, Chunk, ChunkRef, Chunks, Control, EpAddr, FRAME_MAX, FrameView, NodeId, Request, Response,
+    SendFirst, Seq,
 };
 
 /// Chunks whose fields may break any rule.
@@ -96,6 +97,29 @@ fn damage() -> impl Strategy<Value = (Vec<(prop::sample::Index, u8)>, Option<usi
     (bytes, prop::option::of(0..FRAME_MAX + 100))
 }
 
+/// The chunks, asked for by kind where there is a question for it.
+fn by_kind(mut chunks: Chunks<'_>) -> impl Iterator<Item = ChunkRef> {
+    std::iter::from_fn(move || {
+        let next = chunks.clone().next();
+        assert_eq!(next.is_none(), chunks.is_empty());
+        let (chunk, at) = if let Some((seq, csn)) = chunks.next_exec_ack() {
+            (Chunk::Response(seq, Response::ExecAck { csn }), next?.at)
+        } else if let Some(send) = chunks.next_send() {
+            let request = Request::Send {
+                offset: send.offset,
+                len: send.len,
+                first: send.total.map(|total| SendFirst { total, imm: None }),
+                last: send.last,
+            };
+            (Chunk::Request(send.seq, request), send.at)
+        } else {
+            return chunks.next();
+        };
+        let header_at = next?.header_at;
+        Some(ChunkRef { chunk, at, header_at })
+    })
+}
+
 fn check_accepted(bytes: &[u8]) {
     if let Ok(view) = FrameView::parse(bytes, bytes.len()) {
         let head_len = usize::from(view.header().head_len);
@@ -106,6 +130,7 @@ fn check_accepted(bytes: &[u8]) {
             at += item.chunk.payload_len();
         }
         assert_eq!(at, view.payload().end);
+        assert!(by_kind(view.chunks()).eq(view.chunks()));
         let trailer = if view.header().payload_crc { 4 } else { 0 };
         assert_eq!(usize::from(at) + trailer, bytes.len());
         // The head alone is enough, and nothing after it matters.
