@@ -467,7 +467,9 @@ impl Link {
         if flow.opened {
             self.active.push(&mut self.tx_flows, index);
         } else {
-            // The peer has never heard of it.
+            // The peer has never heard of it: the next life takes the same epoch, since the peer accepts 127 at most
+            // beyond the last it saw.
+            flow.epoch = flow.open_epoch.wrapping_sub(1);
             flow.state = TxState::Free;
             self.free_flows.push(&mut self.tx_flows, index);
         }

@@ -527,3 +527,33 @@ fn a_silent_peer_is_not_a_dead_one() {
     pair.run();
     assert_eq!(pair.done(0), [(1, Status::Ok)]);
 }
+
+#[test]
+fn an_id_outlives_lives_the_peer_never_hears_of() {
+    let one_flow = LinkConfig {
+        max_tx_flows: 1,
+        max_rx_flows: 1,
+        ..config()
+    };
+    let mut pair = Pair::with(one_flow, 1);
+    let close = |pair: &mut Pair, flow| {
+        let side = &mut pair.sides[0];
+        side.link.close_flow(pair.now, flow, &side.host);
+    };
+    pair.receive(1, 1, 100);
+    pair.receive(1, 2, 100);
+    let flow = pair.open(0);
+    pair.send(0, flow, 1, &[1; 10]);
+    pair.run();
+    close(&mut pair, flow);
+    pair.run();
+    // The peer takes epochs up to 127 beyond the last it saw.
+    for _ in 0..127 {
+        let flow = pair.open(0);
+        close(&mut pair, flow);
+    }
+    let flow = pair.open(0);
+    pair.send(0, flow, 2, &[2; 10]);
+    pair.run_for(10_000_000_000);
+    assert_eq!(pair.done(0), [(1, Status::Ok), (2, Status::Ok)]);
+}
