@@ -51,38 +51,55 @@ impl Receiver {
     }
 
     /// Notes that packet `number` is safely held.
+    #[inline(always)]
     pub(crate) fn on_received(&mut self, now: Nanos, number: u64, elicits: bool, ack_now: bool) -> Verdict {
-        let largest = self.current.largest;
-        let Some(step @ 1..) = number.checked_sub(largest) else {
+        let AckBlock { largest, bitmap } = self.current;
+        if number <= largest {
             return Verdict::Duplicate;
-        };
+        }
         // The oldest packet not reported yet must still have a bit in the block to come.
         if number.wrapping_sub(self.reported) > ACK_BITMAP_LEN.wrapping_add(1) {
-            if self.pending > 0 {
-                self.backlog.push(self.current);
-                self.pending = 0;
-            }
-            self.reported = largest;
+            self.report_later();
         }
-        let mut bitmap = shift_left(self.current.bitmap, step);
-        if largest != 0 {
-            bitmap |= shift_left(1, step.wrapping_sub(1));
+        if number.wrapping_sub(largest) == 1 {
+            self.current.bitmap = bitmap << 1 | u64::from(largest != 0);
+        } else {
+            self.skip_to(number);
         }
-        self.current = AckBlock {
-            largest: number,
-            bitmap,
-        };
+        self.current.largest = number;
         if elicits {
             if self.pending == 0 {
                 self.due_at = Some(now.saturating_add(self.max_delay));
             }
             self.pending = self.pending.saturating_add(1);
         }
-        // A gap is reported whatever arrives behind it: the lost packet may have wanted an acknowledgement.
-        if step != 1 || ack_now || self.pending >= ACK_EVERY {
+        if ack_now || self.pending >= ACK_EVERY {
             self.urgent = true;
         }
         Verdict::Accept
+    }
+
+    /// What has been received so far gets a block of its own, which waits to be sent.
+    #[inline(never)]
+    fn report_later(&mut self) {
+        if self.pending > 0 {
+            self.backlog.push(self.current);
+            self.pending = 0;
+        }
+        self.reported = self.current.largest;
+    }
+
+    /// Packets before `number` have not arrived. A gap is reported whatever arrives behind it: the lost packet may
+    /// have wanted an acknowledgement.
+    #[cold]
+    fn skip_to(&mut self, number: u64) {
+        let AckBlock { largest, bitmap } = self.current;
+        let step = number.wrapping_sub(largest);
+        self.current.bitmap = shift_left(bitmap, step);
+        if largest != 0 {
+            self.current.bitmap |= shift_left(1, step.wrapping_sub(1));
+        }
+        self.urgent = true;
     }
 
     /// The block for a frame that is about to be sent; from here on it counts as sent.

@@ -95,12 +95,17 @@ impl Ahead {
     /// A frame of that round is acknowledged, or will never be sent again.
     #[inline]
     pub(crate) fn done(&mut self, number: u8) {
-        let first = self.first;
+        let (first, last) = (self.first, self.last);
         if let Some(round) = self.round(number) {
             round.open = round.open.saturating_sub(1);
             // Any other round has one before it that is open.
             if round.open == 0 && (number ^ first) & ROUND_MASK == 0 {
-                self.close_rounds();
+                if first == last {
+                    round.chunks = 0;
+                    self.chunks = 0;
+                } else {
+                    self.close_rounds();
+                }
             }
         }
     }

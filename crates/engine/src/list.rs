@@ -91,6 +91,26 @@ impl<const L: usize> List<L> {
         self.head = index;
     }
 
+    /// Moves the first element to the front of another list of this kind, and returns it.
+    #[inline(always)]
+    pub(crate) fn pop_to<'a, T: Linked<L>>(
+        &mut self,
+        other: &mut Self,
+        slab: &'a mut [T],
+    ) -> Option<&'a mut T> {
+        let index = self.head;
+        let item = at_mut(slab, index)?;
+        self.head = core::mem::replace(item.link(), other.head);
+        if self.head == NONE {
+            self.tail = NONE;
+        }
+        if other.head == NONE {
+            other.tail = index;
+        }
+        other.head = index;
+        Some(item)
+    }
+
     /// Takes the first element off.
     #[inline]
     pub(crate) fn pop<T: Linked<L>>(&mut self, slab: &mut [T]) -> Option<u32> {

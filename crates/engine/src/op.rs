@@ -205,12 +205,11 @@ impl Ops {
         Some(index)
     }
 
-    /// Gives an operation back. It must be in no list.
+    /// Takes the first operation off a list and gives it back.
     #[inline]
-    pub(crate) fn free(&mut self, index: u32) {
-        if let Some(op) = at_mut(&mut self.slab, index) {
+    pub(crate) fn free_first(&mut self, list: &mut List<0>) {
+        if let Some(op) = list.pop_to(&mut self.free, &mut self.slab) {
             op.flow = NONE;
-            self.free.push_front(&mut self.slab, index);
             self.used = self.used.wrapping_sub(1);
         }
     }

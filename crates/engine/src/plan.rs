@@ -113,7 +113,7 @@ impl Plans {
     }
 
     /// Appends a plan; the caller has made sure of the room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, plan: Plan, then: Then) {
         if let Some(entry) = self.slab.get_mut((self.queued & self.mask) as usize) {
             entry.plan = plan;
@@ -141,6 +141,21 @@ impl Plans {
         let entry = self.slab.get((self.taken & self.mask) as usize)?;
         self.taken = self.taken.wrapping_add(1);
         Some(entry.plan)
+    }
+
+    /// The oldest running plan, if there is one.
+    #[inline(always)]
+    pub(crate) fn oldest(&self) -> Option<&PlanEntry> {
+        if self.done == self.taken {
+            return None;
+        }
+        self.slab.get((self.done & self.mask) as usize)
+    }
+
+    /// The plan [`Plans::oldest`] tells is done.
+    #[inline(always)]
+    pub(crate) fn end_oldest(&mut self) {
+        self.done = self.done.wrapping_add(1);
     }
 
     /// The oldest running plan is done: what follows, and the frame it copied from.

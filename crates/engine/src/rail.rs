@@ -129,6 +129,7 @@ impl Rail {
     /// Takes the block of a received frame, be that new or a duplicate. `decided` gets every frame with a slot
     /// whose fate is known now, in the order of sending, each exactly once. False if the block names a packet
     /// never sent: it is ignored, and the peer is at fault.
+    #[inline]
     pub(crate) fn on_ack(&mut self, now: Nanos, ack: AckBlock, decided: impl FnMut(u16, Outcome)) -> bool {
         self.tx.on_ack(now, ack, decided)
     }
@@ -140,6 +141,7 @@ impl Rail {
     }
 
     /// A frame is safely held from now on. `elicits`: it has chunks; `ack_now`: as its header says.
+    #[inline(always)]
     pub(crate) fn on_received(&mut self, now: Nanos, packet: u64, elicits: bool, ack_now: bool) -> Verdict {
         self.rx.on_received(now, packet, elicits, ack_now)
     }

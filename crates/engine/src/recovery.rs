@@ -267,6 +267,7 @@ impl Sender {
 
     /// Takes the peer's acknowledgement and reports every frame with a slot that it decides, in the order of
     /// sending. False if it names a packet that was never sent; it is ignored then.
+    #[inline]
     pub(crate) fn on_ack(
         &mut self,
         now: Nanos,
@@ -279,14 +280,32 @@ impl Sender {
         if ack.largest <= self.decided {
             return true;
         }
-        let ring: &[InFlight] = &self.ring;
+        if ack.largest != self.decided.wrapping_add(1) {
+            self.on_ack_of_many(now, ack, decided);
+            return true;
+        }
+        // The next packet, and so no other.
+        let entry = self.entry(ack.largest);
+        let len = entry.len & LEN;
+        self.decided = ack.largest;
+        self.bytes = self.bytes.saturating_sub(u64::from(len));
+        self.delivered = self.delivered.wrapping_add(u32::from(len));
+        self.on_progress(now, entry);
+        if entry.slot != NO_SLOT {
+            self.data = self.data.saturating_sub(1);
+            decided(entry.slot, Outcome::Acked);
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn on_ack_of_many(&mut self, now: Nanos, ack: AckBlock, mut decided: impl FnMut(u16, Outcome)) {
         let mut entry = InFlight::default();
         let mut number = self.decided;
         let (mut bytes, mut acked, mut data) = (0u64, 0u64, 0u64);
         while number < ack.largest {
             number = number.wrapping_add(1);
-            // The mask keeps the index inside the ring.
-            entry = ring.get(index(number & self.mask)).copied().unwrap_or_default();
+            entry = self.entry(number);
             let len = u64::from(entry.len & LEN);
             bytes = bytes.wrapping_add(len);
             let outcome = if covers(ack, number) {
@@ -305,13 +324,21 @@ impl Sender {
         self.data = self.data.saturating_sub(data);
         self.delivered = self.delivered.wrapping_add(low(acked));
         self.on_progress(now, entry);
-        true
+    }
+
+    /// The account of a packet whose fate is not known.
+    #[inline(always)]
+    fn entry(&self, number: u64) -> InFlight {
+        // The mask keeps the index inside the ring.
+        self.ring
+            .get(index(number & self.mask))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// `newest` is the largest packet just acknowledged.
+    #[inline]
     fn on_progress(&mut self, now: Nanos, newest: InFlight) {
-        let elapsed = now.saturating_sub(newest.sent);
-        let bytes = u64::from(self.delivered.wrapping_sub(newest.delivered));
         if self.probes >= SILENCE {
             self.silences = self.silences.saturating_add(1);
             if self.silences <= SILENCES {
@@ -321,6 +348,8 @@ impl Sender {
         }
         // A pure acknowledgement is no measure: it is confirmed whenever the peer has something to send.
         if newest.len & ELICITS != 0 && newest.sent >= self.measure_from {
+            let elapsed = now.saturating_sub(newest.sent);
+            let bytes = u64::from(self.delivered.wrapping_sub(newest.delivered));
             if bytes <= QUEUE_LIMIT {
                 self.rtt.sample(elapsed);
             }

@@ -32,6 +32,7 @@ impl Rtt {
     /// Takes a measured round trip. One that is far longer than expected counts as twice the longest expected:
     /// a host that was stopped for a minute must not slow recovery down for the next minute, and a round trip
     /// that really has grown is reached in a few samples.
+    #[inline]
     pub(crate) fn sample(&mut self, measured: Nanos) {
         let limit = self.longest().wrapping_mul(2).min(RTT_LIMIT);
         let sample = measured.min(limit);
@@ -102,10 +103,15 @@ impl Cost {
 
     /// Learns from `bytes` having been delivered in `elapsed`. Unless the sender kept the rail `busy`, the
     /// interval has idle time in it and can only show that the rail is faster than thought.
+    #[inline]
     pub(crate) fn sample(&mut self, bytes: u64, elapsed: Nanos, busy: bool) {
-        if bytes < RATE_BYTES || !(RATE_INTERVAL..=RATE_INTERVAL_MAX).contains(&elapsed) {
-            return;
+        if bytes >= RATE_BYTES && (RATE_INTERVAL..=RATE_INTERVAL_MAX).contains(&elapsed) {
+            self.learn(bytes, elapsed, busy);
         }
+    }
+
+    #[inline(never)]
+    fn learn(&mut self, bytes: u64, elapsed: Nanos, busy: bool) {
         let Some(cost) = (elapsed << COST_SHIFT).checked_div(bytes) else {
             return;
         };

@@ -176,10 +176,25 @@ impl TxFlow {
             || (ahead != 0 && ahead <= self.epoch.wrapping_sub(self.open_epoch).wrapping_add(1))
     }
 
-    /// Whether a response chunk other than READY has its turn and no parked one has to follow it.
+    /// Notes that the peer has executed every request chunk before `csn`. False if it cannot have.
+    #[inline(always)]
+    pub(crate) fn takes_exec_ack(&mut self, csn: u32) -> bool {
+        let staged = self.next_csn.wrapping_sub(self.acked_csn);
+        let executed = csn.wrapping_sub(self.acked_csn);
+        if executed > staged {
+            return false;
+        }
+        if executed != 0 {
+            self.accepted = true;
+            self.acked_csn = csn;
+        }
+        true
+    }
+
+    /// Whether a response chunk other than READY has its turn on an open flow and no parked one has to follow it.
     #[inline(always)]
     pub(crate) fn is_plainly_next(&self, seq: Seq) -> bool {
-        self.takes_responses()
+        self.state == TxState::Open
             && self.open_epoch == seq.epoch
             && self.response_csn == seq.csn
             && self.parked.is_empty()

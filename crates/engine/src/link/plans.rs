@@ -4,7 +4,7 @@ use usb4_wire::NakCode;
 
 use super::Link;
 use crate::list::at_mut;
-use crate::plan::Then;
+use crate::plan::{PlanEntry, Then};
 use crate::rx_flow::RxState;
 use crate::stream::Answer;
 use crate::{Host, Nanos, Plan, RxToken};
@@ -20,7 +20,51 @@ impl Link {
     }
 
     /// The oldest plan taken is done; `old_value` is an atomic's value before the operation, else 0.
+    #[inline]
     pub fn plan_done<H: Host + ?Sized>(&mut self, now: Nanos, old_value: u64, host: &H) {
+        let Self {
+            plans,
+            tokens,
+            rx_flows,
+            ..
+        } = self;
+        let Some(entry) = plans.oldest() else { return };
+        // What nearly all plans are: part of a message, or its end, copied to a receive.
+        let (from, index, done) = match *entry {
+            PlanEntry {
+                plan: Plan::Copy { from, .. },
+                then: Then::Executed { flow },
+            } => (from, flow, None),
+            PlanEntry {
+                plan: Plan::Copy { from, .. },
+                then:
+                    Then::Received {
+                        flow,
+                        written: None,
+                        mem: Some(mem),
+                        ref done,
+                        counts: true,
+                    },
+            } => (from, flow, Some((mem, done))),
+            _ => return self.any_plan_done(now, old_value, host),
+        };
+        let flow = match at_mut(rx_flows, index) {
+            Some(flow) if !self.failed => flow,
+            _ => return self.any_plan_done(now, old_value, host),
+        };
+        flow.plans = flow.plans.wrapping_sub(1);
+        if let Some((mem, done)) = done {
+            host.release(mem);
+            host.complete_receive(flow.target, *done);
+        }
+        plans.end_oldest();
+        tokens.drop_ref(from);
+        self.executed(now, index);
+        self.resume_stalled(now, host);
+    }
+
+    #[inline(never)]
+    fn any_plan_done<H: Host + ?Sized>(&mut self, now: Nanos, old_value: u64, host: &H) {
         let Some((from, then)) = self.plans.finish() else {
             return;
         };

@@ -3,12 +3,13 @@
 use usb4_wire::{EpAddr, NakCode, Request, SendFirst, SendRef, Seq};
 
 use super::Link;
+use super::rx::PLANS_PER_REQUEST;
 use crate::list::at_mut;
 use crate::park::Place;
 use crate::plan::Then;
 use crate::rx_flow::{Message, RxState};
 use crate::stream::Answer;
-use crate::{Host, MemAt, MemRef, Nanos, Plan, Receive, ReceiveDone, RemoteAccess, Status};
+use crate::{Host, MemAt, MemRef, Nanos, Plan, Receive, ReceiveDone, RemoteAccess, RxToken, Status};
 
 /// The chunk being executed.
 #[derive(Clone, Copy)]
@@ -29,6 +30,130 @@ pub(super) fn receive_mem(receive: &Receive) -> Option<MemRef> {
 }
 
 impl Link {
+    /// A SEND chunk without immediate data of an incoming flow. What nearly all of them are, a whole message or one
+    /// of many in its middle that has its turn on an open flow, is executed here; the rest goes the way of all
+    /// requests.
+    #[inline(always)]
+    pub(super) fn on_send<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        send: SendRef,
+        token: RxToken,
+        urgent: bool,
+        host: &H,
+    ) -> bool {
+        let SendRef { seq, len, .. } = send;
+        let Self {
+            rx_flows,
+            tokens,
+            plans,
+            ..
+        } = self;
+        let room = plans.room() >= PLANS_PER_REQUEST;
+        let flow = match at_mut(rx_flows, seq.flow) {
+            Some(flow) if room && flow.is_plainly_next(seq) => flow,
+            _ => return self.on_any_send(now, send, token, urgent, host),
+        };
+        let copy = |to| Plan::Copy {
+            from: token,
+            at: send.at,
+            len,
+            to,
+        };
+        match flow.message {
+            Message::None if send.last && send.total == Some(u32::from(len)) && len != 0 => {
+                let receive = match host.take_receive(flow.target) {
+                    Ok(receive) if u32::from(len) <= receive.capacity => receive,
+                    other => return self.refuse_whole(now, send, token, urgent, other, host),
+                };
+                let then = Then::Received {
+                    flow: seq.flow,
+                    written: None,
+                    mem: Some(receive.at.mem),
+                    done: ReceiveDone {
+                        cookie: receive.cookie,
+                        status: Status::Ok,
+                        len: u32::from(len),
+                        imm: None,
+                        write: false,
+                    },
+                    counts: true,
+                };
+                plans.push(copy(receive.at), then);
+            }
+            Message::Send {
+                ref receive,
+                total,
+                ref mut got,
+                ..
+            } if send.total.is_none() && *got == send.offset && !send.last => {
+                let end = got.wrapping_add(u32::from(len));
+                if end >= total {
+                    return self.on_any_send(now, send, token, urgent, host);
+                }
+                let to = MemAt {
+                    mem: receive.at.mem,
+                    offset: receive.at.offset.wrapping_add(u64::from(*got)),
+                };
+                *got = end;
+                plans.push(copy(to), Then::Executed { flow: seq.flow });
+            }
+            _ => return self.on_any_send(now, send, token, urgent, host),
+        }
+        flow.urgent |= urgent;
+        flow.next_csn = flow.next_csn.wrapping_add(1);
+        flow.plans = flow.plans.wrapping_add(1);
+        tokens.hold(token);
+        true
+    }
+
+    #[inline(never)]
+    fn on_any_send<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        send: SendRef,
+        token: RxToken,
+        urgent: bool,
+        host: &H,
+    ) -> bool {
+        let request = Request::Send {
+            offset: send.offset,
+            len: send.len,
+            first: send.total.map(|total| SendFirst { total, imm: None }),
+            last: send.last,
+        };
+        let place = Place { token, at: send.at };
+        self.on_request(now, send.seq, &request, place, urgent, host)
+    }
+
+    /// There is no receive for a whole message, or it does not fit.
+    #[cold]
+    fn refuse_whole<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        send: SendRef,
+        token: RxToken,
+        urgent: bool,
+        receive: Result<Receive, NakCode>,
+        host: &H,
+    ) -> bool {
+        if let Some(flow) = at_mut(&mut self.rx_flows, send.seq.flow) {
+            flow.urgent |= urgent;
+        }
+        let at = Now {
+            now,
+            flow: send.seq.flow,
+            place: Place { token, at: send.at },
+            len: send.len,
+            last: true,
+        };
+        match receive {
+            Ok(receive) => self.refuse_length(at, &receive, u32::from(send.len), None, host),
+            Err(code) => self.refuse_receive(at, code, host),
+        }
+        true
+    }
+
     /// Executes a request chunk that has its turn; the caller has made sure of the room.
     pub(super) fn execute<H: Host + ?Sized>(
         &mut self,
@@ -60,7 +185,7 @@ impl Link {
                 last,
             } => {
                 (at.len, at.last) = (len, last);
-                self.execute_send_part(at, offset, first, host);
+                self.execute_send(at, offset, first, host);
             }
             Request::Write {
                 total,
@@ -118,46 +243,7 @@ impl Link {
         }
     }
 
-    /// Executes a SEND chunk without immediate data that has its turn on an open flow.
-    #[inline(always)]
-    pub(super) fn execute_plain_send<H: Host + ?Sized>(
-        &mut self,
-        now: Nanos,
-        send: SendRef,
-        place: Place,
-        host: &H,
-    ) {
-        let mut at = Now {
-            now,
-            flow: send.seq.flow,
-            place,
-            len: send.len,
-            last: true,
-        };
-        let first = send.total.map(|total| SendFirst { total, imm: None });
-        if send.last && first.is_some() {
-            // A whole message: nothing of the others is left of the function then.
-            return self.execute_send(at, 0, first, host);
-        }
-        at.last = send.last;
-        self.execute_send_part(at, send.offset, first, host);
-    }
-
     #[inline(never)]
-    fn execute_send_part<H: Host + ?Sized>(
-        &mut self,
-        at: Now,
-        offset: u32,
-        first: Option<SendFirst>,
-        host: &H,
-    ) {
-        match first {
-            None => self.execute_send(at, offset, None, host),
-            first => self.execute_send(at, offset, first, host),
-        }
-    }
-
-    #[inline(always)]
     fn execute_send<H: Host + ?Sized>(&mut self, at: Now, offset: u32, first: Option<SendFirst>, host: &H) {
         let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
             return;

@@ -25,7 +25,11 @@ impl Link {
         match at_mut(&mut self.tx_flows, seq.flow) {
             Some(flow) if flow.is_plainly_next(seq) => {
                 flow.response_csn = flow.response_csn.wrapping_add(1);
-                self.take_exec_ack(seq.flow, csn, host);
+                if flow.takes_exec_ack(csn) {
+                    self.complete(seq.flow, host);
+                } else {
+                    self.violation();
+                }
                 true
             }
             _ => {
@@ -169,18 +173,12 @@ impl Link {
         }
     }
 
-    #[inline]
     fn take_exec_ack<H: Host + ?Sized>(&mut self, index: u32, csn: u32, host: &H) {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };
-        if csn_before(csn, flow.acked_csn) || csn_before(flow.next_csn, csn) {
-            self.violation();
-            return;
-        }
-        if csn != flow.acked_csn {
-            flow.accepted = true;
-            flow.acked_csn = csn;
+        if !flow.takes_exec_ack(csn) {
+            return self.violation();
         }
         if flow.state == TxState::Closing && flow.closed && csn == flow.next_csn {
             self.end_flow(index);
@@ -451,8 +449,7 @@ impl Link {
                 len: op.total,
                 value: op.value,
             });
-            flow.ops.pop(&mut ops.slab);
-            ops.free(op_index);
+            ops.free_first(&mut flow.ops);
         }
         if flow.state == TxState::Closing {
             self.after_last_op(index);

@@ -1,10 +1,11 @@
 //! Frames in: what is accepted, whether it can be held, whose turn each chunk is.
 
-use usb4_wire::{Chunk, Chunks, FrameView, Request, SendFirst, SendRef, Seq};
+use usb4_wire::{AckBlock, Chunk, Chunks, FrameView, Request, Seq};
 
 use super::Link;
 use crate::list::at_mut;
 use crate::park::{Parking, Place};
+use crate::rail::Outcome;
 use crate::rx_flow::RxState;
 use crate::{Fate, Host, Nanos, RailId, RxToken};
 
@@ -35,7 +36,7 @@ pub(super) fn turn(csn: u32, next: u32) -> Turn {
 }
 
 /// Plans an incoming chunk may need: its own, and one for a receive it cuts off.
-const PLANS_PER_REQUEST: u32 = 2;
+pub(super) const PLANS_PER_REQUEST: u32 = 2;
 
 impl Link {
     /// Takes in a frame. `head` is the whole frame or at least its first `head_len` bytes; it is not kept.
@@ -72,12 +73,11 @@ impl Link {
     ) -> Option<()> {
         let Self {
             rails,
-            slots,
             counters,
             config,
             ..
         } = self;
-        let rail = rails.get_mut(usize::from(id.0)).filter(|rail| rail.attached())?;
+        let rail = rails.get(usize::from(id.0)).filter(|rail| rail.attached())?;
         let Ok(view) = FrameView::parse(head, usize::from(frame_len)) else {
             counters.rx_malformed = counters.rx_malformed.wrapping_add(1);
             return None;
@@ -96,19 +96,12 @@ impl Link {
             counters.violations = counters.violations.wrapping_add(1);
             return None;
         }
+        let is_new = rail.is_new(header.packet);
         if let Some(ack) = header.ack {
-            let possible = rail.on_ack(now, ack, |slot, outcome| {
-                if outcome == crate::rail::Outcome::Lost {
-                    counters.tx_lost = counters.tx_lost.wrapping_add(1);
-                }
-                slots.decided(slot, outcome);
-            });
-            if !possible {
-                counters.violations = counters.violations.wrapping_add(1);
-            }
+            self.on_ack(now, id, ack);
         }
-        if !rail.is_new(header.packet) {
-            counters.rx_duplicate = counters.rx_duplicate.wrapping_add(1);
+        if !is_new {
+            self.counters.rx_duplicate = self.counters.rx_duplicate.wrapping_add(1);
             return None;
         }
         let elicits = header.elicits_ack();
@@ -117,7 +110,7 @@ impl Link {
             if !self.tokens.open(token) {
                 return None;
             }
-            held = self.take_chunks(now, view.chunks(), token, header.ack_now, host);
+            held = self.take_chunks(now, &view.chunks(), token, header.ack_now, host);
         }
         if held {
             self.counters.rx_frames = self.counters.rx_frames.wrapping_add(1);
@@ -133,17 +126,42 @@ impl Link {
         elicits.then_some(())
     }
 
+    /// Takes the acknowledgement a frame carries, be that frame new or a duplicate.
+    #[inline(never)]
+    fn on_ack(&mut self, now: Nanos, id: RailId, ack: AckBlock) {
+        let Self {
+            rails,
+            slots,
+            counters,
+            ..
+        } = self;
+        let Some(rail) = rails.get_mut(usize::from(id.0)) else {
+            return;
+        };
+        let possible = rail.on_ack(now, ack, |slot, outcome| {
+            if outcome == Outcome::Lost {
+                counters.tx_lost = counters.tx_lost.wrapping_add(1);
+            }
+            slots.decided(slot, outcome);
+        });
+        if !possible {
+            self.violation();
+        }
+    }
+
     /// Executes or parks every chunk, or drops it for good. False if one would have to be parked and cannot.
     #[inline]
     fn take_chunks<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
-        mut chunks: Chunks<'_>,
+        all: &Chunks<'_>,
         token: RxToken,
         urgent: bool,
         host: &H,
     ) -> bool {
         let mut held = true;
+        let mut taken = 0usize;
+        let mut chunks = all.clone();
         while !chunks.is_empty() {
             // What nearly all frames consist of comes first and is not decoded into anything larger.
             held &= if let Some((seq, csn)) = chunks.next_exec_ack() {
@@ -151,24 +169,25 @@ impl Link {
             } else if let Some(send) = chunks.next_send() {
                 self.on_send(now, send, token, urgent, host)
             } else {
-                return self.take_rest(now, chunks, token, urgent, host) && held;
+                return self.take_rest(now, (all, taken), token, urgent, host) && held;
             };
+            taken = taken.wrapping_add(1);
         }
         held
     }
 
-    /// [`Link::take_chunks`] for chunks of any kind.
+    /// [`Link::take_chunks`] for chunks of any kind, without the first so many.
     #[inline(never)]
     fn take_rest<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
-        chunks: Chunks<'_>,
+        (all, taken): (&Chunks<'_>, usize),
         token: RxToken,
         urgent: bool,
         host: &H,
     ) -> bool {
         let mut held = true;
-        for item in chunks {
+        for item in all.clone().skip(taken) {
             let place = Place { token, at: item.at };
             held &= match item.chunk {
                 Chunk::Request(seq, ref request) => self.on_request(now, seq, request, place, urgent, host),
@@ -183,39 +202,9 @@ impl Link {
         held
     }
 
-    /// A SEND chunk without immediate data of an incoming flow.
-    #[inline(always)]
-    fn on_send<H: Host + ?Sized>(
-        &mut self,
-        now: Nanos,
-        send: SendRef,
-        token: RxToken,
-        urgent: bool,
-        host: &H,
-    ) -> bool {
-        let place = Place { token, at: send.at };
-        let room = self.plans.room() >= PLANS_PER_REQUEST;
-        match at_mut(&mut self.rx_flows, send.seq.flow) {
-            Some(flow) if room && flow.is_plainly_next(send.seq) => {
-                flow.urgent |= urgent;
-                self.execute_plain_send(now, send, place, host);
-                true
-            }
-            _ => {
-                let request = Request::Send {
-                    offset: send.offset,
-                    len: send.len,
-                    first: send.total.map(|total| SendFirst { total, imm: None }),
-                    last: send.last,
-                };
-                self.on_request(now, send.seq, &request, place, urgent, host)
-            }
-        }
-    }
-
     /// A request chunk of an incoming flow.
     #[inline(never)]
-    fn on_request<H: Host + ?Sized>(
+    pub(super) fn on_request<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
         seq: Seq,
