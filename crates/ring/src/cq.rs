@@ -66,6 +66,20 @@ impl Cq {
         count
     }
 
+    /// Takes one completion; does not drive the device. Its place is free again at the latest when nothing is left,
+    /// so a caller that takes one by one goes on until it gets `None`.
+    #[inline]
+    pub fn take(&mut self) -> Option<Completion> {
+        match self.queue.pop() {
+            Ok(Some(entry)) => Some(Completion::from_entry(&entry)),
+            // As in `poll`.
+            Ok(None) | Err(_) => {
+                self.queue.release();
+                None
+            }
+        }
+    }
+
     /// A descriptor that becomes readable when a completion arrives after [`Cq::arm`]. For `poll(2)` and
     /// `epoll(7)` only; never read it: [`Cq::arm`] makes it unreadable again.
     ///
@@ -90,6 +104,8 @@ impl Cq {
         client.wait_fd(&self.shared.parts)?;
         // Before arming: a wake-up from now on is for what comes now.
         client.silence(&self.shared.parts);
+        // Nothing may be kept from the device by one who sleeps.
+        self.queue.release();
         if !self.queue.arm().map_err(|_| Error::Gone)? {
             self.queue.disarm();
             return Ok(false);

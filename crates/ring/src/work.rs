@@ -171,6 +171,15 @@ impl WorkRequest {
         self
     }
 
+    /// Sends only: the 24 bytes of three little-endian words, in front of the local buffer.
+    #[inline]
+    pub const fn prefix_words(mut self, prefix: [u64; 3]) -> Self {
+        self.words[0] &= !(0xff << PREFIX_LEN_SHIFT);
+        self.words[0] |= (MAX_PREFIX as u64) << PREFIX_LEN_SHIFT;
+        [self.words[4], self.words[5], self.words[6]] = prefix;
+        self
+    }
+
     /// What the completion carries.
     #[inline]
     pub const fn user_data(mut self, user_data: u64) -> Self {
@@ -275,6 +284,16 @@ mod tests {
         assert_eq!(swap.args, [REMOTE.addr, REMOTE.key, 2, 1]);
         let add = entry(WorkRequest::fetch_add(TO, LOCAL, REMOTE, 3));
         assert_eq!(add.args, [REMOTE.addr, REMOTE.key, 3, 0]);
+    }
+
+    #[test]
+    fn words_are_the_prefix_of_their_bytes() {
+        let words = [0x0102_0304_0506_0708, 9, u64::MAX];
+        let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        assert_eq!(
+            WorkRequest::send(TO, LOCAL).prefix(b"short").prefix_words(words),
+            WorkRequest::send(TO, LOCAL).prefix(&bytes)
+        );
     }
 
     #[test]
