@@ -110,7 +110,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
 fn progress(state: &mut State, cntr: u32) {
     let mut n = 0;
     while let Some(&ep) = state.cntrs.get(cntr).and_then(|cntr| cntr.endpoints.get(n)) {
-        crate::ep::progress(state, ep);
+        crate::ep::drive(state, ep);
         n += 1;
     }
 }

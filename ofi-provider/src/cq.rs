@@ -1,210 +1,22 @@
 //! Completion queues. Reading one drives the endpoints bound to it.
 
-use std::collections::VecDeque;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libfabric_sys::*;
 use usb4_ffi::{Handle, boundary_or};
-use usb4_tagged::{Class, Completion, Failure, Sink};
 
-use crate::av::{AvState, size};
-use crate::cntr::CntrState;
-use crate::domain::{DomainHandle, Shared, State, Table};
+use crate::av::size;
+use crate::domain::{DomainHandle, Shared, State};
 use crate::init::PANICKED;
 use crate::nosys;
+use crate::sink::{CqState, Direct};
 use crate::wait::Wait;
 
 /// Longest sleep without driving the endpoints while a rendezvous waits for its peer: the peer's loss shows
 /// only when it is asked.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
-
-/// A completion that nobody has read yet.
-#[derive(Clone, Copy)]
-struct Entry {
-    context: u64,
-    flags: u64,
-    len: u64,
-    buf: u64,
-    data: u64,
-    tag: u64,
-    source: fi_addr_t,
-    /// An error entry is next.
-    failed: bool,
-}
-
-/// A failed completion that nobody has read yet.
-#[derive(Clone, Copy)]
-struct Failed {
-    entry: Entry,
-    truncated: u64,
-    error: c_int,
-}
-
-/// A completion queue's state, under the domain's lock.
-pub(crate) struct CqState {
-    entries: VecDeque<Entry>,
-    failed: VecDeque<Failed>,
-    /// Endpoints bound to it.
-    pub(crate) endpoints: Vec<u32>,
-    pub(crate) wait: Option<Arc<Wait>>,
-    /// Somebody has found nothing here and may sleep: what other threads put in must wake it.
-    watched: bool,
-}
-
-impl CqState {
-    #[inline]
-    fn push(&mut self, entry: Entry) {
-        self.entries.push_back(entry);
-        if self.watched {
-            self.wake();
-        }
-    }
-
-    /// Has a sleeper look again.
-    #[cold]
-    pub(crate) fn wake(&mut self) {
-        if std::mem::take(&mut self.watched)
-            && let Some(wait) = &self.wait
-        {
-            wait.notify();
-        }
-    }
-
-    fn push_failed(&mut self, mut entry: Entry, truncated: u64, error: c_int) {
-        entry.failed = true;
-        self.push(entry);
-        self.failed.push_back(Failed {
-            entry,
-            truncated,
-            error,
-        });
-    }
-}
-
-/// No object bound.
-pub(crate) const UNBOUND: u32 = u32::MAX;
-
-/// `token` of an operation whose success only counters hear of.
-pub(crate) const COUNT_ONLY: u64 = 1;
-
-/// The queues and counters of an endpoint.
-#[derive(Clone, Copy)]
-pub(crate) struct Bound {
-    pub(crate) tx_cq: u32,
-    pub(crate) rx_cq: u32,
-    pub(crate) tx_cntr: u32,
-    pub(crate) rx_cntr: u32,
-}
-
-impl Bound {
-    /// Nothing bound.
-    pub(crate) const NONE: Self = Self {
-        tx_cq: UNBOUND,
-        rx_cq: UNBOUND,
-        tx_cntr: UNBOUND,
-        rx_cntr: UNBOUND,
-    };
-}
-
-/// Sends an endpoint's completions to its queues and counters.
-pub(crate) struct CqSink<'a> {
-    pub(crate) cqs: &'a mut Table<CqState>,
-    pub(crate) cntrs: &'a mut Table<CntrState>,
-    pub(crate) av: Option<&'a AvState>,
-    pub(crate) bound: Bound,
-}
-
-impl Sink for CqSink<'_> {
-    #[inline]
-    fn complete(&mut self, done: Completion) {
-        let Bound {
-            tx_cq,
-            rx_cq,
-            tx_cntr,
-            rx_cntr,
-        } = self.bound;
-        let (cq, cntr) = if done.receive {
-            (rx_cq, rx_cntr)
-        } else {
-            (tx_cq, tx_cntr)
-        };
-        if cntr != UNBOUND
-            && let Some(cntr) = self.cntrs.get_mut(cntr)
-        {
-            let count = if done.result.is_ok() {
-                &mut cntr.value
-            } else {
-                &mut cntr.errors
-            };
-            *count = count.wrapping_add(1);
-        }
-        if done.token == COUNT_ONLY && done.result.is_ok() {
-            return;
-        }
-        let Some(cq) = self.cqs.get_mut(cq) else { return };
-        let class = if done.class == Class::Tagged {
-            FI_TAGGED
-        } else {
-            FI_MSG
-        };
-        let direction = if done.receive { FI_RECV } else { FI_SEND };
-        let data = if done.data.is_some() { FI_REMOTE_CQ_DATA } else { 0 };
-        let last = if done.last { FI_MULTI_RECV } else { 0 };
-        let source = match (done.from, self.av) {
-            (Some(peer), Some(av)) => av.address(peer),
-            _ => FI_ADDR_NOTAVAIL,
-        };
-        let entry = Entry {
-            context: done.context,
-            flags: class | direction | data | last,
-            len: if done.receive { done.len } else { 0 },
-            buf: done.addr,
-            data: done.data.unwrap_or(0),
-            tag: if done.receive { done.tag } else { 0 },
-            source,
-            failed: false,
-        };
-        match done.result {
-            Ok(()) => cq.push(entry),
-            Err(failure) => cq.push_failed(entry, done.truncated, error(failure)),
-        }
-    }
-}
-
-impl CqSink<'_> {
-    /// Reports that a peek found nothing.
-    pub(crate) fn no_message(&mut self, context: u64, tag: u64) {
-        if let Some(cq) = self.cqs.get_mut(self.bound.rx_cq) {
-            let entry = Entry {
-                context,
-                flags: FI_RECV | FI_TAGGED,
-                len: 0,
-                buf: 0,
-                data: 0,
-                tag,
-                source: FI_ADDR_NOTAVAIL,
-                failed: false,
-            };
-            cq.push_failed(entry, 0, FI_ENOMSG);
-        }
-    }
-}
-
-/// The error number of a failure.
-fn error(failure: Failure) -> c_int {
-    match failure {
-        Failure::PeerLost => FI_ECONNRESET,
-        Failure::Access => FI_EACCES,
-        Failure::Truncated => FI_ETRUNC,
-        Failure::Resource => FI_ENOBUFS,
-        Failure::Cancelled => FI_ECANCELED,
-        Failure::Flushed => FI_ECONNABORTED,
-        Failure::Protocol => FI_EPROTO,
-        Failure::Other => FI_EOTHER,
-    }
-}
 
 /// A completion queue, as C sees it.
 #[repr(C)]
@@ -261,14 +73,7 @@ pub(crate) unsafe extern "C" fn open(
             _ => return -FI_ENOSYS,
         };
         let shared = domain.open_child();
-        let room = attr.size.clamp(256, 65536);
-        let state = CqState {
-            entries: VecDeque::with_capacity(room),
-            failed: VecDeque::new(),
-            endpoints: Vec::new(),
-            wait: wait.clone(),
-            watched: false,
-        };
+        let state = CqState::new(attr.size.clamp(256, 65536), wait.clone());
         let index = shared.lock().cqs.insert(state);
         let object = Cq {
             fid: fid_cq {
@@ -328,13 +133,30 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     })
 }
 
-/// Drives the endpoints bound to a queue.
-#[inline]
-pub(crate) fn progress(state: &mut State, cq: u32) {
-    let mut n = 0;
-    while let Some(&ep) = state.cqs.get(cq).and_then(|cq| cq.endpoints.get(n)) {
-        crate::ep::progress(state, ep);
-        n += 1;
+/// Drives the endpoints bound to a queue until `direct` is full.
+#[inline(always)]
+fn progress(state: &mut State, cq: u32, direct: &mut Direct) {
+    let Some(CqState { endpoints, turn, .. }) = state.cqs.get(cq) else {
+        return;
+    };
+    let (count, first) = (endpoints.len(), *turn);
+    for n in 0..count {
+        // None goes short because another always has something.
+        let at = if first + n < count {
+            first + n
+        } else {
+            first + n - count
+        };
+        let Some(&ep) = state.cqs.get(cq).and_then(|cq| cq.endpoints.get(at)) else {
+            return;
+        };
+        crate::ep::progress(state, ep, direct);
+        if count > 1 && direct.is_full() {
+            if let Some(cq) = state.cqs.get_mut(cq) {
+                cq.turn = if at + 1 < count { at + 1 } else { 0 };
+            }
+            return;
+        }
     }
 }
 
@@ -346,37 +168,26 @@ impl Cq {
     #[inline]
     unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut fi_addr_t) -> isize {
         let mut state = self.domain.lock();
-        if state.cqs.get(self.index).is_some_and(|cq| cq.entries.is_empty()) || count == 0 {
-            progress(&mut state, self.index);
-        }
-        let Some(cq) = state.cqs.get_mut(self.index) else {
+        let state = &mut *state;
+        let Some(cq) = state.cqs.get(self.index) else {
             return -(FI_EINVAL as isize);
         };
-        let mut taken = 0;
-        while let Some(entry) = cq.entries.front() {
-            if taken == count {
-                break;
+        // SAFETY: promised by the caller.
+        let mut direct = unsafe { Direct::new(self.index, self.format, buf, count, sources) };
+        if cq.is_empty() || count == 0 {
+            if !state.sleepers {
+                direct.stop_when_full();
             }
-            if entry.failed {
-                if taken == 0 {
-                    return -(FI_EAVAIL as isize);
-                }
-                break;
+            progress(state, self.index, &mut direct);
+            if direct.taken() == count && count > 0 {
+                return isize::try_from(count).unwrap_or(isize::MAX);
             }
-            // SAFETY: promised by the caller; `taken < count`.
-            unsafe {
-                entry.write(self.format, buf, taken);
-                if !sources.is_null() {
-                    sources.add(taken).write(entry.source);
-                }
-            }
-            cq.entries.pop_front();
-            taken += 1;
         }
-        if taken == 0 && cq.entries.is_empty() {
-            return -(FI_EAGAIN as isize);
+        match state.cqs.get_mut(self.index) {
+            Some(cq) if !cq.is_empty() => cq.take(&mut direct),
+            _ if direct.taken() > 0 => isize::try_from(direct.taken()).unwrap_or(isize::MAX),
+            _ => -(FI_EAGAIN as isize),
         }
-        isize::try_from(taken).unwrap_or(isize::MAX)
     }
 
     /// Waits until there is something to take.
@@ -427,27 +238,29 @@ impl Cq {
     /// Whether it is safe to sleep on the wait object, and whether a rendezvous waits for a peer.
     fn arm(&self) -> (bool, bool) {
         let mut state = self.domain.lock();
-        progress(&mut state, self.index);
         let state = &mut *state;
+        let mut n = 0;
+        while let Some(&ep) = state.cqs.get(self.index).and_then(|cq| cq.endpoints.get(n)) {
+            crate::ep::drive(state, ep);
+            n += 1;
+        }
         let Some(cq) = state.cqs.get_mut(self.index) else {
             return (false, false);
         };
-        if let Some(wait) = &cq.wait {
-            wait.take_news();
-        }
-        if !cq.entries.is_empty() {
+        if !cq.watch() {
             return (false, false);
         }
-        cq.watched = true;
+        state.sleepers = true;
         let mut probing = false;
         for ep in &cq.endpoints {
             let Some(messenger) = state.eps.get_mut(*ep).and_then(|ep| ep.messenger.as_mut()) else {
                 continue;
             };
             probing |= messenger.rendezvous_outstanding() > 0;
-            let transport = messenger.transport();
-            if transport.has_pending() || !transport.cq().arm().unwrap_or(false) {
-                return (false, probing);
+            for ring in messenger.transport().cqs().each() {
+                if !ring.arm().unwrap_or(false) {
+                    return (false, probing);
+                }
             }
         }
         (true, probing)
@@ -462,50 +275,6 @@ impl Cq {
         for ep in &cq.endpoints {
             if let Some(messenger) = state.eps.get_mut(*ep).and_then(|ep| ep.messenger.as_mut()) {
                 messenger.probe();
-            }
-        }
-    }
-}
-
-impl Entry {
-    /// # Safety
-    /// `buf` has room for more than `at` entries of the format.
-    #[inline]
-    unsafe fn write(&self, format: c_int, buf: *mut c_void, at: usize) {
-        let op_context = self.context as *mut c_void;
-        let (flags, len, buf_) = (self.flags, size(self.len), self.buf as *mut c_void);
-        // SAFETY: promised by the caller.
-        unsafe {
-            match format {
-                FI_CQ_FORMAT_CONTEXT => buf
-                    .cast::<fi_cq_entry>()
-                    .add(at)
-                    .write(fi_cq_entry { op_context }),
-                FI_CQ_FORMAT_MSG => {
-                    buf.cast::<fi_cq_msg_entry>().add(at).write(fi_cq_msg_entry {
-                        op_context,
-                        flags,
-                        len,
-                    });
-                }
-                FI_CQ_FORMAT_DATA => buf.cast::<fi_cq_data_entry>().add(at).write(fi_cq_data_entry {
-                    op_context,
-                    flags,
-                    len,
-                    buf: buf_,
-                    data: self.data,
-                }),
-                _ => buf
-                    .cast::<fi_cq_tagged_entry>()
-                    .add(at)
-                    .write(fi_cq_tagged_entry {
-                        op_context,
-                        flags,
-                        len,
-                        buf: buf_,
-                        data: self.data,
-                        tag: self.tag,
-                    }),
             }
         }
     }
@@ -571,13 +340,9 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags:
         let Some(queue) = state.cqs.get_mut(cq.index) else {
             return -(FI_EINVAL as isize);
         };
-        if !queue.entries.front().is_some_and(|entry| entry.failed) {
-            return -(FI_EAGAIN as isize);
-        }
-        let Some(failed) = queue.failed.pop_front() else {
+        let Some(failed) = queue.take_failed() else {
             return -(FI_EAGAIN as isize);
         };
-        queue.entries.pop_front();
         let entry = failed.entry;
         // SAFETY: the application gives an entry of its version: its newest field is written only if the
         // version has it. Error data is never given, so the application's buffer stays as it is.

@@ -10,11 +10,12 @@ use usb4_ring::Device;
 
 use crate::av::{self, AvState};
 use crate::cntr::{self, CntrState};
-use crate::cq::{self, CqState};
+use crate::cq;
 use crate::ep::{self, EpState};
 use crate::fabric::{self, FabricHandle};
 use crate::init::PANICKED;
 use crate::lock::{DomainLock, Guard};
+use crate::sink::CqState;
 use crate::{mr, nosys};
 
 /// A domain, as C sees it.
@@ -43,6 +44,8 @@ pub(crate) struct State {
     pub(crate) cqs: Table<CqState>,
     pub(crate) avs: Table<AvState>,
     pub(crate) cntrs: Table<CntrState>,
+    /// Somebody has slept on a completion queue.
+    pub(crate) sleepers: bool,
 }
 
 /// Objects by index.

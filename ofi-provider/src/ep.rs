@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 use libfabric_sys::*;
 use usb4_ffi::{Handle, Level, boundary_or, log};
 use usb4_ring::{Endpoint, EndpointConfig, EndpointKind};
-use usb4_tagged::{Config, MAX_MESSAGE, Messenger, STAGE_LEN};
+use usb4_tagged::{Config, EVENTS_MAX, MAX_MESSAGE, Messenger, STAGE_LEN};
 
 use crate::addr::{self, ADDR_LEN};
 use crate::av::{self, AvHandle, AvState};
 use crate::cntr::{CntrHandle, CntrState};
-use crate::cq::{Bound, CqHandle, CqSink, CqState, UNBOUND};
+use crate::cq::CqHandle;
 use crate::domain::{DomainHandle, Shared, State, Table};
 use crate::env::params;
 use crate::init::PANICKED;
-use crate::transport::RingTransport;
+use crate::sink::{Bound, CqSink, CqState, Direct, UNBOUND};
+use crate::transport::{Cqs, RingTransport};
 use crate::{msg, nosys, tagged};
 
 /// Sends outstanding, those that wait for their receiver to finish included.
@@ -41,33 +42,33 @@ pub(crate) struct EpState {
     /// From `fi_enable` on.
     pub(crate) messenger: Option<Messenger<RingTransport>>,
     /// Until `fi_enable`.
-    parts: Option<(Endpoint, usb4_ring::Cq)>,
+    parts: Option<(Endpoint, Cqs)>,
     address: [u8; ADDR_LEN],
-    bound: Bound,
     av: u32,
-    tx_selective: bool,
-    rx_selective: bool,
+    settings: Settings,
+    /// Calls for progress in a row that found nothing.
+    idle: u32,
+}
+
+/// What is bound to an endpoint, and how its operations behave.
+pub(crate) struct Settings {
+    pub(crate) bound: Bound,
+    pub(crate) tx_selective: bool,
+    pub(crate) rx_selective: bool,
     pub(crate) tx_flags: u64,
     pub(crate) rx_flags: u64,
     /// Receives may name a sender; else the sender given means nothing.
     pub(crate) directed: bool,
     pub(crate) min_multi_recv: u64,
-    /// Calls for progress in a row that found nothing.
-    idle: u32,
 }
 
 /// An enabled endpoint with what its messages need.
 pub(crate) struct Active<'a> {
     pub(crate) messenger: &'a mut Messenger<RingTransport>,
-    pub(crate) sink: CqSink<'a>,
+    pub(crate) settings: &'a Settings,
     pub(crate) av: &'a AvState,
-    pub(crate) tx_flags: u64,
-    pub(crate) rx_flags: u64,
-    pub(crate) tx_selective: bool,
-    pub(crate) rx_selective: bool,
-    pub(crate) directed: bool,
-    pub(crate) min_multi_recv: u64,
-    idle: &'a mut u32,
+    cqs: &'a mut Table<CqState>,
+    cntrs: &'a mut Table<CntrState>,
 }
 
 impl EpState {
@@ -78,41 +79,69 @@ impl EpState {
         cntrs: &'a mut Table<CntrState>,
         avs: &'a Table<AvState>,
     ) -> Option<Active<'a>> {
-        let av = avs.get(self.av)?;
         Some(Active {
             messenger: self.messenger.as_mut()?,
-            sink: CqSink {
-                cqs,
-                cntrs,
-                av: Some(av),
-                bound: self.bound,
-            },
-            av,
-            tx_flags: self.tx_flags,
-            rx_flags: self.rx_flags,
-            tx_selective: self.tx_selective,
-            rx_selective: self.rx_selective,
-            directed: self.directed,
-            min_multi_recv: self.min_multi_recv,
-            idle: &mut self.idle,
+            settings: &self.settings,
+            av: avs.get(self.av)?,
+            cqs,
+            cntrs,
         })
     }
 }
 
+impl Active<'_> {
+    /// The messenger, and where its completions go.
+    #[inline]
+    pub(crate) fn split(&mut self) -> (&mut Messenger<RingTransport>, CqSink<'_>) {
+        let sink = CqSink {
+            cqs: self.cqs,
+            cntrs: self.cntrs,
+            av: self.av,
+            bound: &self.settings.bound,
+            direct: None,
+        };
+        (self.messenger, sink)
+    }
+}
+
 /// Drives one endpoint.
-#[inline]
-pub(crate) fn progress(state: &mut State, ep: u32) {
-    let State { eps, cqs, avs, cntrs } = state;
-    let Some(mut active) = eps.get_mut(ep).and_then(|ep| ep.active(cqs, cntrs, avs)) else {
+pub(crate) fn drive(state: &mut State, ep: u32) {
+    progress(state, ep, &mut Direct::none());
+}
+
+/// Drives one endpoint; completions of the queue that is read go to `direct` as long as there is room.
+#[inline(always)]
+pub(crate) fn progress(state: &mut State, ep: u32, direct: &mut Direct) {
+    let State {
+        eps, cqs, avs, cntrs, ..
+    } = state;
+    let Some(ep) = eps.get_mut(ep) else { return };
+    let (Some(messenger), Some(av)) = (&mut ep.messenger, avs.get(ep.av)) else {
         return;
     };
-    if active.messenger.progress(&mut active.sink) > 0 {
-        *active.idle = 0;
+    let mut sink = CqSink {
+        cqs,
+        cntrs,
+        av,
+        bound: &ep.settings.bound,
+        direct: Some(direct),
+    };
+    let handled = messenger.progress(&mut sink);
+    if handled > 0 {
+        ep.idle = 0;
+        if handled == EVENTS_MAX {
+            // There may be more, of which who sleeps on the other queue is not told.
+            for cq in [ep.settings.bound.tx_cq, ep.settings.bound.rx_cq] {
+                if let Some(cq) = cqs.get_mut(cq) {
+                    cq.wake();
+                }
+            }
+        }
         return;
     }
-    *active.idle = active.idle.wrapping_add(1);
-    if *active.idle % PROBE_AFTER == 0 {
-        active.messenger.probe();
+    ep.idle = ep.idle.wrapping_add(1);
+    if ep.idle % PROBE_AFTER == 0 {
+        messenger.probe();
     }
 }
 
@@ -131,7 +160,9 @@ impl Ep {
     #[inline]
     pub(crate) fn with(&self, body: impl FnOnce(Active<'_>) -> isize) -> isize {
         let mut state = self.domain.lock();
-        let State { eps, cqs, avs, cntrs } = &mut *state;
+        let State {
+            eps, cqs, avs, cntrs, ..
+        } = &mut *state;
         match eps.get_mut(self.index).and_then(|ep| ep.active(cqs, cntrs, avs)) {
             Some(active) => body(active),
             None => -(FI_EOPBADSTATE as isize),
@@ -198,7 +229,7 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: parts of a valid info.
         let (tx, rx) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
         let shared = domain.open_child();
-        let (endpoint, cq) = match create(&shared) {
+        let (endpoint, cqs) = match create(&shared) {
             Ok(parts) => parts,
             Err(error) => {
                 log(Level::Warn, format_args!("no endpoint: {error}"));
@@ -213,15 +244,17 @@ pub(crate) unsafe extern "C" fn open(
         let state = EpState {
             address: addr::to_bytes(&endpoint.address()),
             messenger: None,
-            parts: Some((endpoint, cq)),
-            bound: Bound::NONE,
+            parts: Some((endpoint, cqs)),
             av: UNBOUND,
-            tx_selective: false,
-            rx_selective: false,
-            tx_flags: tx.map_or(0, |tx| tx.op_flags),
-            rx_flags: rx.map_or(0, |rx| rx.op_flags),
-            directed: (info.caps | rx.map_or(0, |rx| rx.caps)) & FI_DIRECTED_RECV != 0,
-            min_multi_recv: 64,
+            settings: Settings {
+                bound: Bound::NONE,
+                tx_selective: false,
+                rx_selective: false,
+                tx_flags: tx.map_or(0, |tx| tx.op_flags),
+                rx_flags: rx.map_or(0, |rx| rx.op_flags),
+                directed: (info.caps | rx.map_or(0, |rx| rx.caps)) & FI_DIRECTED_RECV != 0,
+                min_multi_recv: 64,
+            },
             idle: 0,
         };
         let index = shared.lock().eps.insert(state);
@@ -249,19 +282,23 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
-fn create(shared: &Shared) -> Result<(Endpoint, usb4_ring::Cq), usb4_ring::Error> {
-    let limit = shared.device.info().max_queue_depth;
+fn create(shared: &Shared) -> Result<(Endpoint, Cqs), usb4_ring::Error> {
+    let device = &shared.device;
+    let limit = device.info().max_queue_depth;
     let depth = |wanted: usize| u32::try_from(wanted).unwrap_or(limit).min(limit);
     let (sq_depth, rq_depth) = (depth(params().tx_size), depth(params().rx_slots));
-    let cq = shared
-        .device
-        .create_cq((sq_depth + rq_depth).min(shared.device.info().max_cq_depth))?;
+    let most = device.info().max_cq_depth;
+    let cqs = Cqs {
+        sends: device.create_cq(sq_depth.min(most))?,
+        receives: device.create_cq(rq_depth.min(most))?,
+    };
     let config = EndpointConfig {
         kind: EndpointKind::Datagram,
         sq_depth,
         rq_depth,
     };
-    Ok((shared.device.create_endpoint(&config, &cq, &cq)?, cq))
+    let endpoint = device.create_endpoint(&config, &cqs.sends, &cqs.receives)?;
+    Ok((endpoint, cqs))
 }
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
@@ -271,7 +308,9 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             return -FI_EINVAL;
         };
         let mut state = ep.domain.lock();
-        let State { eps, cqs, avs, cntrs } = &mut *state;
+        let State {
+            eps, cqs, avs, cntrs, ..
+        } = &mut *state;
         let Some(this) = eps.get_mut(ep.index) else {
             return -FI_EINVAL;
         };
@@ -289,10 +328,10 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                 }
                 let selective = flags & FI_SELECTIVE_COMPLETION != 0;
                 if flags & FI_SEND != 0 {
-                    (this.bound.tx_cq, this.tx_selective) = (cq.index, selective);
+                    (this.settings.bound.tx_cq, this.settings.tx_selective) = (cq.index, selective);
                 }
                 if flags & FI_RECV != 0 {
-                    (this.bound.rx_cq, this.rx_selective) = (cq.index, selective);
+                    (this.settings.bound.rx_cq, this.settings.rx_selective) = (cq.index, selective);
                 }
                 if !queue.endpoints.contains(&ep.index) {
                     queue.endpoints.push(ep.index);
@@ -324,10 +363,10 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                 };
                 // Counters of remote access never count, as there is none.
                 if flags & FI_SEND != 0 {
-                    this.bound.tx_cntr = cntr.index;
+                    this.settings.bound.tx_cntr = cntr.index;
                 }
                 if flags & FI_RECV != 0 {
-                    this.bound.rx_cntr = cntr.index;
+                    this.settings.bound.rx_cntr = cntr.index;
                 }
                 if !counter.endpoints.contains(&ep.index) {
                     counter.endpoints.push(ep.index);
@@ -357,8 +396,8 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
                     return -FI_EINVAL;
                 };
                 let place = match *flags & (FI_SEND | FI_RECV) {
-                    FI_SEND => &mut this.tx_flags,
-                    FI_RECV => &mut this.rx_flags,
+                    FI_SEND => &mut this.settings.tx_flags,
+                    FI_RECV => &mut this.settings.rx_flags,
                     _ => return -FI_EINVAL,
                 };
                 if command == FI_GETOPSFLAG {
@@ -383,32 +422,34 @@ impl Ep {
         if this.messenger.is_some() {
             return 0;
         }
-        if this.bound.tx_cq == UNBOUND && this.bound.rx_cq == UNBOUND {
+        if this.settings.bound.tx_cq == UNBOUND && this.settings.bound.rx_cq == UNBOUND {
             return -FI_ENOCQ;
         }
         let Some(av) = avs.get(this.av) else {
             return -FI_ENOAV;
         };
-        let Some((endpoint, mut cq)) = this.parts.take() else {
+        let Some((endpoint, mut rings)) = this.parts.take() else {
             return -FI_EOPBADSTATE;
         };
-        for bound in [this.bound.tx_cq, this.bound.rx_cq] {
+        for bound in [this.settings.bound.tx_cq, this.settings.bound.rx_cq] {
             let Some(wait) = cqs.get(bound).and_then(|cq| cq.wait.as_ref()) else {
                 continue;
             };
-            let added = cq
-                .wait_fd()
-                .map_err(|e| e.to_string())
-                .and_then(|fd| wait.add(fd).map_err(|e| e.to_string()));
-            if let Err(error) = added {
-                log(Level::Warn, format_args!("no wait object: {error}"));
-                return -FI_EIO;
+            for ring in rings.each() {
+                let added = ring
+                    .wait_fd()
+                    .map_err(|e| e.to_string())
+                    .and_then(|fd| wait.add(fd).map_err(|e| e.to_string()));
+                if let Err(error) = added {
+                    log(Level::Warn, format_args!("no wait object: {error}"));
+                    return -FI_EIO;
+                }
             }
         }
         let (slots, eager) = (params().rx_slots, params().eager_size);
         let slots = slots.min(self.domain.device.info().max_queue_depth as usize);
         let device = self.domain.device.clone();
-        let transport = match RingTransport::new(device, endpoint, cq, slots, eager, av.peers.clone()) {
+        let transport = match RingTransport::new(device, endpoint, rings, slots, eager, av.peers.clone()) {
             Ok(transport) => transport,
             Err(error) => {
                 log(Level::Warn, format_args!("no receive buffers: {error}"));
@@ -424,7 +465,7 @@ impl Ep {
             Ok(messenger) => {
                 this.messenger = Some(messenger);
                 // Who sleeps on its queues already has not armed this endpoint's.
-                for bound in [this.bound.tx_cq, this.bound.rx_cq] {
+                for bound in [this.settings.bound.tx_cq, this.settings.bound.rx_cq] {
                     if let Some(cq) = cqs.get_mut(bound) {
                         cq.wake();
                     }
@@ -444,7 +485,7 @@ impl Ep {
         loop {
             let now = Instant::now();
             let mut state = self.domain.lock();
-            progress(&mut state, self.index);
+            drive(&mut state, self.index);
             calls += 1;
             let messenger = state.eps.get(self.index).and_then(|ep| ep.messenger.as_ref());
             match messenger {
@@ -477,16 +518,21 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         };
         ep.drain();
         let mut state = ep.domain.lock();
-        let State { eps, cqs, avs, cntrs } = &mut *state;
+        let State {
+            eps, cqs, avs, cntrs, ..
+        } = &mut *state;
         let removed = eps.remove(ep.index);
         if let Some(mut this) = removed {
-            for bound in [this.bound.tx_cq, this.bound.rx_cq] {
+            for bound in [this.settings.bound.tx_cq, this.settings.bound.rx_cq] {
                 let Some(cq) = cqs.get_mut(bound) else { continue };
-                cq.endpoints.retain(|bound| *bound != ep.index);
-                if let (Some(wait), Some(messenger)) = (&cq.wait, &mut this.messenger)
-                    && let Ok(fd) = messenger.transport().cq().wait_fd()
-                {
-                    wait.remove(fd);
+                cq.unbind(ep.index);
+                let (Some(wait), Some(messenger)) = (&cq.wait, &mut this.messenger) else {
+                    continue;
+                };
+                for ring in messenger.transport().cqs().each() {
+                    if let Ok(fd) = ring.wait_fd() {
+                        wait.remove(fd);
+                    }
                 }
             }
             for cntr in cntrs.iter_mut() {
@@ -510,7 +556,8 @@ unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: an endpoint of ours.
     unsafe {
         with(fid.cast(), |mut ep| {
-            let found = ep.messenger.cancel(context as u64, &mut ep.sink);
+            let (messenger, mut sink) = ep.split();
+            let found = messenger.cancel(context as u64, &mut sink);
             if found { 0 } else { -(FI_ENOENT as isize) }
         })
     }
@@ -536,7 +583,7 @@ unsafe extern "C" fn getopt(
             return -FI_EINVAL;
         };
         let size = match name {
-            FI_OPT_MIN_MULTI_RECV => this.min_multi_recv,
+            FI_OPT_MIN_MULTI_RECV => this.settings.min_multi_recv,
             FI_OPT_CM_DATA_SIZE => 0,
             FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => MAX_MESSAGE,
             FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => STAGE_LEN as u64,
@@ -577,7 +624,7 @@ unsafe extern "C" fn setopt(
                 let Some(this) = state.eps.get_mut(ep.index) else {
                     return -FI_EINVAL;
                 };
-                this.min_multi_recv = size;
+                this.settings.min_multi_recv = size;
                 0
             }
             FI_OPT_MIN_MULTI_RECV => -FI_EINVAL,

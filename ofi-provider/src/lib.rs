@@ -26,6 +26,7 @@ mod lock;
 mod mr;
 mod msg;
 mod nosys;
+mod sink;
 mod tagged;
 mod transfer;
 mod transport;

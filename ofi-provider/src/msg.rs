@@ -6,7 +6,7 @@ use libfabric_sys::*;
 use usb4_tagged::{Class, Pattern};
 
 use crate::ep::{Active, with};
-use crate::transfer::{Segments, SendArgs};
+use crate::transfer::{Segments, SendArgs, one};
 
 /// The operations.
 pub(crate) static OPS: fi_ops_msg = fi_ops_msg {
@@ -56,7 +56,7 @@ unsafe extern "C" fn recv(
     // SAFETY: an endpoint of ours; the application leaves the buffer to us until the completion.
     unsafe {
         with(ep, |mut ep| match pattern(&ep, from) {
-            Ok(pattern) => ep.receive(&Segments::one(buf, len), pattern, context, ep.rx_flags),
+            Ok(pattern) => ep.receive(&one(buf, len), pattern, context, ep.settings.rx_flags),
             Err(error) => error,
         })
     }
@@ -74,7 +74,9 @@ unsafe extern "C" fn recvv(
     unsafe {
         with(ep, |mut ep| {
             match (Segments::of(iov, count), pattern(&ep, from)) {
-                (Some(segments), Ok(pattern)) => ep.receive(&segments, pattern, context, ep.rx_flags),
+                (Some(segments), Ok(pattern)) => {
+                    ep.receive(segments.as_slice(), pattern, context, ep.settings.rx_flags)
+                }
                 (None, _) => TOO_MANY,
                 (_, Err(error)) => error,
             }
@@ -90,7 +92,7 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
                 return -(FI_EINVAL as isize);
             };
             match (Segments::of(msg.msg_iov, msg.iov_count), pattern(&ep, msg.addr)) {
-                (Some(segments), Ok(pattern)) => ep.receive(&segments, pattern, msg.context, flags),
+                (Some(segments), Ok(pattern)) => ep.receive(segments.as_slice(), pattern, msg.context, flags),
                 (None, _) => TOO_MANY,
                 (_, Err(error)) => error,
             }
@@ -107,11 +109,7 @@ unsafe extern "C" fn send(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: an endpoint of ours; the application leaves the buffer as it is until the completion.
-    unsafe {
-        with(ep, |mut ep| {
-            ep.send(&Segments::one(buf, len), &args(to, None, context))
-        })
-    }
+    unsafe { with(ep, |mut ep| ep.send(&one(buf, len), &args(to, None, context))) }
 }
 
 unsafe extern "C" fn sendv(
@@ -125,7 +123,7 @@ unsafe extern "C" fn sendv(
     // SAFETY: as `send`, with `count` elements.
     unsafe {
         with(ep, |mut ep| match Segments::of(iov, count) {
-            Some(segments) => ep.send(&segments, &args(to, None, context)),
+            Some(segments) => ep.send(segments.as_slice(), &args(to, None, context)),
             None => TOO_MANY,
         })
     }
@@ -140,7 +138,9 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
             };
             let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
             match Segments::of(msg.msg_iov, msg.iov_count) {
-                Some(segments) => ep.send_flags(&segments, &args(msg.addr, data, msg.context), flags),
+                Some(segments) => {
+                    ep.send_flags(segments.as_slice(), &args(msg.addr, data, msg.context), flags)
+                }
                 None => TOO_MANY,
             }
         })
@@ -151,7 +151,7 @@ unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, to:
     // SAFETY: an endpoint of ours and a readable buffer.
     unsafe {
         with(ep, |mut ep| {
-            ep.inject(&Segments::one(buf, len), &args(to, None, std::ptr::null_mut()))
+            ep.inject(&one(buf, len), &args(to, None, std::ptr::null_mut()))
         })
     }
 }
@@ -168,7 +168,7 @@ unsafe extern "C" fn senddata(
     // SAFETY: as `send`.
     unsafe {
         with(ep, |mut ep| {
-            ep.send(&Segments::one(buf, len), &args(to, Some(data), context))
+            ep.send(&one(buf, len), &args(to, Some(data), context))
         })
     }
 }
@@ -183,10 +183,7 @@ unsafe extern "C" fn injectdata(
     // SAFETY: as `inject`.
     unsafe {
         with(ep, |mut ep| {
-            ep.inject(
-                &Segments::one(buf, len),
-                &args(to, Some(data), std::ptr::null_mut()),
-            )
+            ep.inject(&one(buf, len), &args(to, Some(data), std::ptr::null_mut()))
         })
     }
 }

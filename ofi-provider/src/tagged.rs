@@ -6,7 +6,7 @@ use libfabric_sys::*;
 use usb4_tagged::{Class, Completion, Pattern, Peek, Sink};
 
 use crate::ep::{Active, with};
-use crate::transfer::{Segments, SendArgs};
+use crate::transfer::{Segments, SendArgs, one};
 
 /// The operations.
 pub(crate) static OPS: fi_ops_tagged = fi_ops_tagged {
@@ -58,7 +58,7 @@ unsafe extern "C" fn recv(
     // SAFETY: an endpoint of ours; the application leaves the buffer to us until the completion.
     unsafe {
         with(ep, |mut ep| match pattern(&ep, from, tag, ignore) {
-            Ok(pattern) => ep.receive(&Segments::one(buf, len), pattern, context, ep.rx_flags),
+            Ok(pattern) => ep.receive(&one(buf, len), pattern, context, ep.settings.rx_flags),
             Err(error) => error,
         })
     }
@@ -78,7 +78,9 @@ unsafe extern "C" fn recvv(
     unsafe {
         with(ep, |mut ep| {
             match (Segments::of(iov, count), pattern(&ep, from, tag, ignore)) {
-                (Some(segments), Ok(pattern)) => ep.receive(&segments, pattern, context, ep.rx_flags),
+                (Some(segments), Ok(pattern)) => {
+                    ep.receive(segments.as_slice(), pattern, context, ep.settings.rx_flags)
+                }
                 (None, _) => TOO_MANY,
                 (_, Err(error)) => error,
             }
@@ -107,16 +109,17 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
                 return TOO_MANY;
             };
             if flags & FI_CLAIM != 0 {
-                return ep.receive_claimed(&segments, pattern, msg.context, flags);
+                return ep.receive_claimed(segments.as_slice(), pattern, msg.context, flags);
             }
-            ep.receive(&segments, pattern, msg.context, flags)
+            ep.receive(segments.as_slice(), pattern, msg.context, flags)
         })
     }
 }
 
 /// Looks for an unexpected message and reports it, or that there is none, on the completion queue.
 fn peek(ep: &mut Active<'_>, pattern: &Pattern, context: *mut c_void, flags: u64) -> isize {
-    ep.messenger.progress(&mut ep.sink);
+    let (messenger, mut sink) = ep.split();
+    messenger.progress(&mut sink);
     let what = match (flags & FI_CLAIM != 0, flags & FI_DISCARD != 0) {
         (true, _) => Peek::Claim {
             context: context as u64,
@@ -124,8 +127,8 @@ fn peek(ep: &mut Active<'_>, pattern: &Pattern, context: *mut c_void, flags: u64
         (false, true) => Peek::Discard,
         (false, false) => Peek::Look,
     };
-    match ep.messenger.peek(pattern, what) {
-        Some(found) => ep.sink.complete(Completion {
+    match messenger.peek(pattern, what) {
+        Some(found) => sink.complete(Completion {
             receive: true,
             context: context as u64,
             token: 0,
@@ -139,16 +142,17 @@ fn peek(ep: &mut Active<'_>, pattern: &Pattern, context: *mut c_void, flags: u64
             last: false,
             result: Ok(()),
         }),
-        None => ep.sink.no_message(context as u64, pattern.tag),
+        None => sink.no_message(context as u64, pattern.tag),
     }
     0
 }
 
 fn discard(ep: &mut Active<'_>, pattern: &Pattern, context: *mut c_void) -> isize {
-    if !ep.messenger.discard_claimed(context as u64) {
+    let (messenger, mut sink) = ep.split();
+    if !messenger.discard_claimed(context as u64) {
         return -(FI_ENOMSG as isize);
     }
-    ep.sink.complete(Completion {
+    sink.complete(Completion {
         receive: true,
         context: context as u64,
         token: 0,
@@ -177,7 +181,7 @@ unsafe extern "C" fn send(
     // SAFETY: an endpoint of ours; the application leaves the buffer as it is until the completion.
     unsafe {
         with(ep, |mut ep| {
-            ep.send(&Segments::one(buf, len), &args(to, tag, None, context))
+            ep.send(&one(buf, len), &args(to, tag, None, context))
         })
     }
 }
@@ -194,7 +198,7 @@ unsafe extern "C" fn sendv(
     // SAFETY: as `send`, with `count` elements.
     unsafe {
         with(ep, |mut ep| match Segments::of(iov, count) {
-            Some(segments) => ep.send(&segments, &args(to, tag, None, context)),
+            Some(segments) => ep.send(segments.as_slice(), &args(to, tag, None, context)),
             None => TOO_MANY,
         })
     }
@@ -209,9 +213,11 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
             };
             let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
             match Segments::of(msg.msg_iov, msg.iov_count) {
-                Some(segments) => {
-                    ep.send_flags(&segments, &args(msg.addr, msg.tag, data, msg.context), flags)
-                }
+                Some(segments) => ep.send_flags(
+                    segments.as_slice(),
+                    &args(msg.addr, msg.tag, data, msg.context),
+                    flags,
+                ),
                 None => TOO_MANY,
             }
         })
@@ -228,10 +234,7 @@ unsafe extern "C" fn inject(
     // SAFETY: an endpoint of ours and a readable buffer.
     unsafe {
         with(ep, |mut ep| {
-            ep.inject(
-                &Segments::one(buf, len),
-                &args(to, tag, None, std::ptr::null_mut()),
-            )
+            ep.inject(&one(buf, len), &args(to, tag, None, std::ptr::null_mut()))
         })
     }
 }
@@ -249,7 +252,7 @@ unsafe extern "C" fn senddata(
     // SAFETY: as `send`.
     unsafe {
         with(ep, |mut ep| {
-            ep.send(&Segments::one(buf, len), &args(to, tag, Some(data), context))
+            ep.send(&one(buf, len), &args(to, tag, Some(data), context))
         })
     }
 }
@@ -265,6 +268,6 @@ unsafe extern "C" fn injectdata(
     // SAFETY: as `inject`.
     unsafe {
         let args = args(to, tag, Some(data), std::ptr::null_mut());
-        with(ep, |mut ep| ep.inject(&Segments::one(buf, len), &args))
+        with(ep, |mut ep| ep.inject(&one(buf, len), &args))
     }
 }

@@ -7,8 +7,8 @@ use usb4_tagged::{
     Class, MAX_SEGMENTS, Pattern, PeerId, RecvError, RecvRequest, Segment, SendError, SendRequest,
 };
 
-use crate::cq::{COUNT_ONLY, UNBOUND};
 use crate::ep::Active;
+use crate::sink::{COUNT_ONLY, UNBOUND};
 
 /// Buffers of one operation.
 pub(crate) struct Segments {
@@ -16,18 +16,16 @@ pub(crate) struct Segments {
     count: usize,
 }
 
-impl Segments {
-    /// One buffer.
-    #[inline]
-    pub(crate) fn one(buf: *const c_void, len: usize) -> Self {
-        let mut list = [Segment::EMPTY; MAX_SEGMENTS];
-        list[0] = Segment {
-            addr: buf as u64,
-            len: len as u64,
-        };
-        Self { list, count: 1 }
-    }
+/// One buffer.
+#[inline]
+pub(crate) fn one(buf: *const c_void, len: usize) -> [Segment; 1] {
+    [Segment {
+        addr: buf as u64,
+        len: len as u64,
+    }]
+}
 
+impl Segments {
     /// The buffers of an iovec; `None` if there are too many.
     ///
     /// # Safety
@@ -50,7 +48,7 @@ impl Segments {
     }
 
     #[inline]
-    fn as_slice(&self) -> &[Segment] {
+    pub(crate) fn as_slice(&self) -> &[Segment] {
         &self.list[..self.count]
     }
 }
@@ -69,10 +67,10 @@ impl Active<'_> {
     ///
     /// # Safety
     /// The segments stay readable until the completion.
-    #[inline]
-    pub(crate) unsafe fn send(&mut self, segments: &Segments, args: &SendArgs) -> isize {
+    #[inline(always)]
+    pub(crate) unsafe fn send(&mut self, segments: &[Segment], args: &SendArgs) -> isize {
         // SAFETY: promised by the caller.
-        unsafe { self.send_flags(segments, args, self.tx_flags) }
+        unsafe { self.send_flags(segments, args, self.settings.tx_flags) }
     }
 
     /// Sends with flags.
@@ -80,8 +78,8 @@ impl Active<'_> {
     /// # Safety
     /// The segments stay readable until the completion, or are readable now with `FI_INJECT`.
     #[inline]
-    pub(crate) unsafe fn send_flags(&mut self, segments: &Segments, args: &SendArgs, flags: u64) -> isize {
-        let report = !self.tx_selective || flags & FI_COMPLETION != 0;
+    pub(crate) unsafe fn send_flags(&mut self, segments: &[Segment], args: &SendArgs, flags: u64) -> isize {
+        let report = !self.settings.tx_selective || flags & FI_COMPLETION != 0;
         // SAFETY: promised by the caller.
         unsafe { self.post(segments, args, flags, report) }
     }
@@ -90,16 +88,16 @@ impl Active<'_> {
     ///
     /// # Safety
     /// The segments are readable.
-    #[inline]
-    pub(crate) unsafe fn inject(&mut self, segments: &Segments, args: &SendArgs) -> isize {
+    #[inline(always)]
+    pub(crate) unsafe fn inject(&mut self, segments: &[Segment], args: &SendArgs) -> isize {
         // SAFETY: promised by the caller.
         unsafe { self.post(segments, args, FI_INJECT, false) }
     }
 
     /// # Safety
     /// As [`Active::send_flags`].
-    #[inline]
-    unsafe fn post(&mut self, segments: &Segments, args: &SendArgs, flags: u64, report: bool) -> isize {
+    #[inline(always)]
+    unsafe fn post(&mut self, segments: &[Segment], args: &SendArgs, flags: u64, report: bool) -> isize {
         let Some(to) = self.av.peer(args.to) else {
             return -(FI_EINVAL as isize);
         };
@@ -108,10 +106,10 @@ impl Active<'_> {
             class: args.class,
             tag: args.tag,
             data: args.data,
-            segments: segments.as_slice(),
+            segments,
             context: args.context as u64,
             token: if report { 0 } else { COUNT_ONLY },
-            report: report || self.sink.bound.tx_cntr != UNBOUND,
+            report: report || self.settings.bound.tx_cntr != UNBOUND,
             inject: flags & FI_INJECT != 0,
             confirm: flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE) != 0,
             more: flags & FI_MORE != 0,
@@ -132,7 +130,7 @@ impl Active<'_> {
     /// The sender a receive names; `Err` if it names one that does not exist.
     #[inline]
     pub(crate) fn sender(&self, from: fi_addr_t) -> Result<Option<PeerId>, isize> {
-        if !self.directed || from == FI_ADDR_UNSPEC {
+        if !self.settings.directed || from == FI_ADDR_UNSPEC {
             return Ok(None);
         }
         self.av.peer(from).map(Some).ok_or(-(FI_EINVAL as isize))
@@ -142,17 +140,18 @@ impl Active<'_> {
     ///
     /// # Safety
     /// The segments stay writable until the completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn receive(
         &mut self,
-        segments: &Segments,
+        segments: &[Segment],
         pattern: Pattern,
         context: *mut c_void,
         flags: u64,
     ) -> isize {
         let request = self.recv_request(segments, pattern, context, flags);
+        let (messenger, mut sink) = self.split();
         // SAFETY: promised by the caller.
-        code(unsafe { self.messenger.receive(&request, &mut self.sink) })
+        code(unsafe { messenger.receive(&request, &mut sink) })
     }
 
     /// Receives a message claimed before.
@@ -161,32 +160,33 @@ impl Active<'_> {
     /// As [`Active::receive`].
     pub(crate) unsafe fn receive_claimed(
         &mut self,
-        segments: &Segments,
+        segments: &[Segment],
         pattern: Pattern,
         context: *mut c_void,
         flags: u64,
     ) -> isize {
         let request = self.recv_request(segments, pattern, context, flags & !FI_MULTI_RECV);
+        let (messenger, mut sink) = self.split();
         // SAFETY: promised by the caller.
-        code(unsafe { self.messenger.receive_claimed(&request, &mut self.sink) })
+        code(unsafe { messenger.receive_claimed(&request, &mut sink) })
     }
 
     #[inline]
     fn recv_request<'a>(
         &self,
-        segments: &'a Segments,
+        segments: &'a [Segment],
         pattern: Pattern,
         context: *mut c_void,
         flags: u64,
     ) -> RecvRequest<'a> {
-        let report = !self.rx_selective || flags & FI_COMPLETION != 0;
+        let report = !self.settings.rx_selective || flags & FI_COMPLETION != 0;
         RecvRequest {
             pattern,
-            segments: segments.as_slice(),
+            segments,
             context: context as u64,
             token: if report { 0 } else { COUNT_ONLY },
-            report: report || self.sink.bound.rx_cntr != UNBOUND,
-            multi: (flags & FI_MULTI_RECV != 0).then_some(self.min_multi_recv),
+            report: report || self.settings.bound.rx_cntr != UNBOUND,
+            multi: (flags & FI_MULTI_RECV != 0).then_some(self.settings.min_multi_recv),
         }
     }
 }

@@ -5,24 +5,34 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use usb4_ffi::{Level, log};
 use usb4_ring::{
-    Access, AddressHandle, Buffer, Completion, Cq, Device, Endpoint, Error, MemoryRegion, Op, Remote,
-    SourceId, Status, WorkRequest,
+    Access, AddressHandle, Buffer, Cq, Device, Endpoint, Error, MemoryRegion, Remote, SourceId, Status,
+    WorkRequest,
 };
-use usb4_tagged::{Event, Failure, HEADER_LEN, PeerId, PostError, Segment, Transport};
+use usb4_tagged::{Arrival, Done, Failure, HEADER_LEN, HeaderWords, PeerId, PostError, Segment, Transport};
 
 use crate::av::Peers;
-
-/// Completions taken from the queue at a time.
-const BATCH: usize = 16;
 
 /// Entries of the cache of senders.
 const SOURCES: usize = 64;
 
-/// An endpoint, its completion queue and its receive slots.
+/// The completion queues of an endpoint: who waits for a message need not look at finished sends first.
+pub(crate) struct Cqs {
+    pub(crate) sends: Cq,
+    pub(crate) receives: Cq,
+}
+
+impl Cqs {
+    /// Both.
+    pub(crate) fn each(&mut self) -> [&mut Cq; 2] {
+        [&mut self.receives, &mut self.sends]
+    }
+}
+
+/// An endpoint, its completion queues and its receive slots.
 pub(crate) struct RingTransport {
     device: Device,
     endpoint: Endpoint,
-    cq: Cq,
+    cqs: Cqs,
     memory: MemoryRegion,
     slots: Vec<Buffer>,
     stride: usize,
@@ -30,9 +40,6 @@ pub(crate) struct RingTransport {
     peers: Arc<Mutex<Peers>>,
     handles: Vec<Option<AddressHandle>>,
     sources: [Option<(SourceId, PeerId)>; SOURCES],
-    completions: [Completion; BATCH],
-    /// The part of `completions` not handed on yet.
-    pending: std::ops::Range<usize>,
 }
 
 impl RingTransport {
@@ -41,7 +48,7 @@ impl RingTransport {
     pub(crate) fn new(
         device: Device,
         endpoint: Endpoint,
-        cq: Cq,
+        cqs: Cqs,
         slots: usize,
         eager_size: usize,
         peers: Arc<Mutex<Peers>>,
@@ -56,7 +63,7 @@ impl RingTransport {
         Ok(Self {
             device,
             endpoint,
-            cq,
+            cqs,
             memory,
             slots,
             stride,
@@ -64,19 +71,12 @@ impl RingTransport {
             peers,
             handles: Vec::new(),
             sources: [None; SOURCES],
-            completions: [Completion::default(); BATCH],
-            pending: 0..0,
         })
     }
 
-    /// The completion queue, for waiting.
-    pub(crate) fn cq(&mut self) -> &mut Cq {
-        &mut self.cq
-    }
-
-    /// Whether completions have been taken from the queue that the messenger has not seen.
-    pub(crate) fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+    /// The completion queues, for waiting.
+    pub(crate) fn cqs(&mut self) -> &mut Cqs {
+        &mut self.cqs
     }
 
     #[inline]
@@ -114,7 +114,7 @@ impl RingTransport {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn post(&mut self, request: &WorkRequest) -> Result<(), PostError> {
         self.endpoint.post(request).map_err(|error| match error {
             Error::QueueFull => PostError::Full,
@@ -137,39 +137,9 @@ impl RingTransport {
         self.sources[source.0 as usize % SOURCES] = Some((source, peer));
         Some(peer)
     }
-
-    #[inline]
-    fn event(&mut self, done: &Completion) -> Event {
-        match done.op {
-            Op::Receive | Op::ReceiveWrite => {
-                let slot = u32::try_from(done.user_data).unwrap_or(0);
-                match (done.status, self.peer(done.source)) {
-                    (Status::Ok, Some(from)) => Event::Received {
-                        slot,
-                        len: done.len,
-                        from,
-                    },
-                    _ => Event::Returned { slot },
-                }
-            }
-            _ => Event::Done {
-                cookie: done.user_data,
-                result: result(done.status),
-            },
-        }
-    }
 }
 
 /// What a status means to the messenger.
-#[inline]
-fn result(status: Status) -> Result<(), Failure> {
-    if status == Status::Ok {
-        Ok(())
-    } else {
-        Err(failure(status))
-    }
-}
-
 #[cold]
 fn failure(status: Status) -> Failure {
     log(Level::Info, format_args!("an operation failed: {status:?}"));
@@ -227,18 +197,22 @@ impl Transport for RingTransport {
             })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn send(
         &mut self,
         to: PeerId,
-        header: &[u8; HEADER_LEN],
+        header: HeaderWords,
         payload: Segment,
         cookie: u64,
     ) -> Result<(), PostError> {
         let handle = self.handle(to)?;
         // SAFETY: promised by the caller.
         let buffer = unsafe { process(payload)? };
-        self.post(&WorkRequest::send(handle, buffer).prefix(header).user_data(cookie))
+        self.post(
+            &WorkRequest::send(handle, buffer)
+                .prefix_words(header)
+                .user_data(cookie),
+        )
     }
 
     unsafe fn read(
@@ -294,11 +268,30 @@ impl Transport for RingTransport {
     }
 
     #[inline]
-    fn next(&mut self) -> Option<Event> {
-        if self.pending.is_empty() {
-            self.pending = 0..self.cq.poll(&mut self.completions);
-        }
-        let done = self.completions[self.pending.next()?];
-        Some(self.event(&done))
+    fn arrival(&mut self) -> Option<Arrival> {
+        let done = self.cqs.receives.take()?;
+        let slot = u32::try_from(done.user_data).unwrap_or(0);
+        let arrival = match self.peer(done.source) {
+            Some(from) if done.status == Status::Ok => Arrival::Message {
+                slot,
+                len: done.len,
+                from,
+            },
+            _ => Arrival::Returned { slot },
+        };
+        Some(arrival)
+    }
+
+    #[inline]
+    fn done(&mut self) -> Option<Done> {
+        let done = self.cqs.sends.take()?;
+        let result = match done.status {
+            Status::Ok => Ok(()),
+            status => Err(failure(status)),
+        };
+        Some(Done {
+            cookie: done.user_data,
+            result,
+        })
     }
 }

@@ -121,6 +121,14 @@ impl Completion {
 impl Status {
     #[inline]
     fn from_code(code: u8) -> Self {
+        if code == CqeStatus::Ok.code() {
+            return Self::Ok;
+        }
+        Self::from_failure(code)
+    }
+
+    #[cold]
+    fn from_failure(code: u8) -> Self {
         match CqeStatus::from_code(code) {
             Some(CqeStatus::Ok) => Self::Ok,
             Some(CqeStatus::Rnr) => Self::NotReady,

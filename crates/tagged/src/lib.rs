@@ -25,11 +25,11 @@ mod slab;
 mod transport;
 mod unexpected;
 
-pub use header::{Class, Envelope, HEADER_LEN};
+pub use header::{Class, Envelope, HEADER_LEN, HeaderWords};
 pub use matching::Pattern;
-pub use messenger::{Completion, Config, MAX_MESSAGE, MAX_SEGMENTS, Messenger, Sink};
+pub use messenger::{Completion, Config, EVENTS_MAX, MAX_MESSAGE, MAX_SEGMENTS, Messenger, Sink};
 pub use protocol::STAGE_LEN;
 pub use recv::{RecvError, RecvRequest};
 pub use send::{SendError, SendRequest};
-pub use transport::{Event, Failure, PeerId, PostError, Remote, Segment, Transport};
+pub use transport::{Arrival, Done, Failure, PeerId, PostError, Remote, Segment, Transport};
 pub use unexpected::{Found, Peek};

@@ -52,6 +52,7 @@ impl PostedQueue {
         }
     }
 
+    #[inline]
     pub(crate) fn push<R: Posted>(&mut self, slab: &mut Slab<R>, index: u32) {
         *slab[index].sequence() = self.next_sequence;
         self.next_sequence += 1;
@@ -59,12 +60,14 @@ impl PostedQueue {
         self.list(from).push(slab, index, R::links);
     }
 
+    #[inline]
     pub(crate) fn remove<R: Posted>(&mut self, slab: &mut Slab<R>, index: u32) {
         let from = slab[index].pattern().from;
         self.list(from).remove(slab, index, R::links);
     }
 
     /// The receive a message takes; it stays in the queue.
+    #[inline]
     pub(crate) fn find<R: Posted>(&self, slab: &mut Slab<R>, from: PeerId, tag: u64) -> Option<u32> {
         let directed = match self.by_peer.get(from.0 as usize) {
             Some(list) => first_fit(slab, list.head, tag, u64::MAX),
@@ -96,6 +99,7 @@ impl PostedQueue {
         })
     }
 
+    #[inline]
     fn list(&mut self, from: Option<PeerId>) -> &mut List {
         match from {
             None => &mut self.any,
@@ -105,6 +109,7 @@ impl PostedQueue {
 }
 
 /// The first receive from `at` on that takes `tag` and is older than `bound`.
+#[inline]
 fn first_fit<R: Posted>(slab: &mut Slab<R>, mut at: u32, tag: u64, bound: u64) -> u32 {
     while at != NIL {
         let entry = &mut slab[at];
@@ -177,12 +182,18 @@ impl UnexpectedQueue {
     }
 }
 
+#[inline]
 fn per_peer(lists: &mut Vec<List>, peer: u32) -> &mut List {
     let index = peer as usize;
     if lists.len() <= index {
-        lists.resize(index + 1, List::EMPTY);
+        grow(lists, index);
     }
     &mut lists[index]
+}
+
+#[cold]
+fn grow(lists: &mut Vec<List>, index: usize) {
+    lists.resize(index + 1, List::EMPTY);
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::rendezvous::Reading;
 use crate::send::{SendOp, SendPool};
 use crate::slab::Slab;
 use crate::unexpected::Message;
-use crate::{Class, Event, Failure, PeerId, PostError, Segment, Transport};
+use crate::{Arrival, Class, Done, Failure, PeerId, PostError, Segment, Transport};
 
 /// Most segments of one message.
 pub const MAX_SEGMENTS: usize = 4;
@@ -18,11 +18,17 @@ pub const MAX_SEGMENTS: usize = 4;
 /// Longest message in bytes: the ring's longest, less the header.
 pub const MAX_MESSAGE: u64 = (1 << 30) - crate::HEADER_LEN as u64;
 
-/// Most events handled in one call, so that a caller who wants one completion is not kept busy by a peer.
-const EVENTS_MAX: usize = 64;
+/// Most events [`Messenger::progress`] handles in one call, so that a caller who wants one completion is not kept busy by a peer.
+pub const EVENTS_MAX: usize = 64;
 
-/// Receive slots that may wait to be made visible to the device.
-const SLOTS_UNSEEN_MAX: u32 = 32;
+/// Calls that are content with what has arrived before finished sends are looked at nevertheless.
+const CONTENT_MAX: u32 = 64;
+
+/// Receive slots that may wait to be given back to the device.
+const SLOTS_WAITING_MAX: usize = 32;
+
+/// And how many of them a call that finds nothing to do gives back.
+const SLOTS_WAITING_IDLE: usize = 8;
 
 /// Sizes of a messenger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +50,16 @@ pub struct Completion {
     /// The caller's context of the operation.
     pub context: u64,
     /// The caller's own word of the operation.
-    pub token: u64,
+    pub token: u32,
     /// Space.
     pub class: Class,
-    /// Bytes in the user's buffer, or sent.
+    /// Receives: bytes in the user's buffer.
     pub len: u64,
     /// Bytes of the message that did not fit.
     pub truncated: u64,
     /// Where a receive's bytes are, if it was a multi-receive; else 0.
     pub addr: u64,
-    /// Tag of the message.
+    /// Receives: tag of the message.
     pub tag: u64,
     /// Data the sender gave.
     pub data: Option<u64>,
@@ -69,6 +75,12 @@ pub struct Completion {
 pub trait Sink {
     /// One operation has completed.
     fn complete(&mut self, completion: Completion);
+
+    /// Whether the caller has what it came for: [`Messenger::progress`] leaves the rest for later.
+    #[inline]
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 impl<F: FnMut(Completion)> Sink for F {
@@ -83,7 +95,6 @@ impl<F: FnMut(Completion)> Sink for F {
 pub(crate) enum Deferred {
     Fin { to: PeerId, id: u64, ok: bool },
     Read(u32),
-    Slot(u32),
 }
 
 /// What a cookie names.
@@ -111,8 +122,10 @@ impl Cookie {
             return None;
         };
         let index = u32::from_le_bytes([a, b, c, d]);
+        if kind == 1 {
+            return Some(Self::Send(index));
+        }
         match kind {
-            1 => Some(Self::Send(index)),
             2 => Some(Self::Read(index)),
             3 => Some(Self::Fin),
             4 => Some(Self::Probe(index)),
@@ -142,11 +155,15 @@ pub struct Messenger<T: Transport> {
     pub(crate) unexpected: [UnexpectedQueue; 2],
     pub(crate) claimed: Vec<(u64, u32)>,
     /// Slots that hold unexpected messages.
-    pub(crate) slots_held: u32,
+    pub(crate) slots_held: usize,
     /// Bytes of unexpected messages outside slots.
     pub(crate) spilled: usize,
     pub(crate) deferred: VecDeque<Deferred>,
-    slots_unseen: u32,
+    pub(crate) slots: usize,
+    /// Slots to be given back to the transport.
+    returned: Vec<u32>,
+    /// Calls in a row after which finished sends still wait.
+    content: u32,
     pub(crate) dirty: bool,
     protocol_errors: u64,
 }
@@ -182,7 +199,9 @@ impl<T: Transport> Messenger<T> {
             slots_held: 0,
             spilled: 0,
             deferred: VecDeque::with_capacity(1024),
-            slots_unseen: 0,
+            slots: slots as usize,
+            returned: Vec::with_capacity(slots as usize),
+            content: 0,
             dirty: false,
             protocol_errors: 0,
         };
@@ -220,60 +239,107 @@ impl<T: Transport> Messenger<T> {
         self.protocol_errors
     }
 
-    /// Drives the transport and completes what has finished; returns the number of events handled.
+    /// Completes what has arrived or finished, then drives the transport and does so again, unless the sink is full
+    /// before; returns the number of events handled.
+    #[inline]
     pub fn progress(&mut self, sink: &mut impl Sink) -> usize {
-        self.transport.drive();
         let mut handled = 0;
-        while handled < EVENTS_MAX
-            && let Some(event) = self.transport.next()
-        {
-            self.handle(event, sink);
-            handled += 1;
+        let mut driven = false;
+        loop {
+            handled += self.poll(sink);
+            if driven || handled >= EVENTS_MAX || sink.is_full() {
+                break;
+            }
+            self.transport.drive();
+            driven = true;
         }
         if !self.deferred.is_empty() {
             self.retry(sink);
+        }
+        if handled == 0 && self.returned.len() >= SLOTS_WAITING_IDLE {
+            self.dirty = true;
         }
         self.flush_due();
         handled
     }
 
+    /// Handles events until there are none or the sink is full. Arrivals come first: somebody waits for them, while
+    /// finished sends can wait for the next call.
+    #[inline]
+    fn poll(&mut self, sink: &mut impl Sink) -> usize {
+        let mut handled = 0;
+        while let Some(arrival) = self.transport.arrival() {
+            match arrival {
+                Arrival::Message { slot, len, from } => self.received(slot, len, from, sink),
+                Arrival::Returned { slot } => self.repost(slot),
+            }
+            handled += 1;
+            if handled == EVENTS_MAX {
+                break;
+            }
+            if sink.is_full() {
+                self.content += 1;
+                if self.content < CONTENT_MAX {
+                    return handled;
+                }
+                break;
+            }
+        }
+        self.content = 0;
+        while let Some(Done { cookie, result }) = self.transport.done() {
+            self.finished_work(cookie, result, sink);
+            handled += 1;
+            if handled >= EVENTS_MAX || sink.is_full() {
+                break;
+            }
+        }
+        handled
+    }
+
     /// Makes what was posted visible to the device, if anything waits for that: operations do, receive slots
-    /// only when several are unseen or the device has few.
+    /// only when several wait or the device has few.
     #[inline]
     pub(crate) fn flush_due(&mut self) {
-        let unseen = self.slots_unseen;
-        let few = unseen > 0 && self.slots_held + unseen >= self.transport.slots() / 2;
-        if self.dirty || unseen >= SLOTS_UNSEEN_MAX || few {
+        let waiting = self.returned.len();
+        let few = waiting > 0 && self.slots_held + waiting >= self.slots / 2;
+        if self.dirty || waiting >= SLOTS_WAITING_MAX || few {
+            self.give_back();
             self.flush();
+        }
+    }
+
+    /// Gives slots back to the transport.
+    fn give_back(&mut self) {
+        while let Some(slot) = self.returned.pop() {
+            if self.transport.post_slot(slot).is_err() {
+                self.returned.push(slot);
+                return;
+            }
         }
     }
 
     /// Makes everything posted visible to the device.
     #[inline]
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.dirty = false;
-        self.slots_unseen = 0;
         self.transport.submit();
     }
 
+    /// A send or read has finished.
     #[inline]
-    fn handle(&mut self, event: Event, sink: &mut impl Sink) {
-        match event {
-            Event::Received { slot, len, from } => self.received(slot, len, from, sink),
-            Event::Done { cookie, result } => match Cookie::unpack(cookie) {
-                Some(Cookie::Send(index)) => {
-                    self.in_transport -= 1;
-                    self.sent(index, result, sink);
-                }
-                Some(Cookie::Read(index)) => self.read_done(index, result, sink),
-                Some(Cookie::Probe(peer)) => {
-                    self.in_transport -= 1;
-                    self.probed(PeerId(peer), result, sink);
-                }
-                Some(Cookie::Fin) => self.in_transport -= 1,
-                None => {}
-            },
-            Event::Returned { slot } => self.repost(slot),
+    fn finished_work(&mut self, cookie: u64, result: Result<(), Failure>, sink: &mut impl Sink) {
+        match Cookie::unpack(cookie) {
+            Some(Cookie::Send(index)) => {
+                self.in_transport -= 1;
+                self.sent(index, result, sink);
+            }
+            Some(Cookie::Read(index)) => self.read_done(index, result, sink),
+            Some(Cookie::Probe(peer)) => {
+                self.in_transport -= 1;
+                self.probed(PeerId(peer), result, sink);
+            }
+            Some(Cookie::Fin) => self.in_transport -= 1,
+            None => {}
         }
     }
 
@@ -281,36 +347,41 @@ impl<T: Transport> Messenger<T> {
     fn received(&mut self, slot: u32, len: u32, from: PeerId, sink: &mut impl Sink) {
         match Header::decode(self.transport.slot(slot, len)) {
             Some(Header::Eager(envelope)) => self.arrived(slot, len, from, envelope, sink),
-            Some(Header::Rts(envelope)) => {
-                let request =
-                    crate::header::Rts::decode(&self.transport.slot(slot, len)[crate::HEADER_LEN..]);
-                self.repost(slot);
-                match request {
-                    Some(request) => self.requested(from, envelope, request, sink),
-                    None => self.protocol_errors += 1,
-                }
-            }
-            Some(Header::Fin { id, ok }) => {
-                self.repost(slot);
-                if !self.finished(from, id, ok, sink) {
-                    self.protocol_errors += 1;
-                }
-            }
-            Some(Header::Probe) => self.repost(slot),
-            None => {
-                self.protocol_errors += 1;
-                self.repost(slot);
-            }
+            other => self.received_other(other, slot, len, from, sink),
         }
     }
 
-    /// Gives a slot back to the transport.
+    /// A message that is not eager has arrived.
+    #[inline(never)]
+    fn received_other(
+        &mut self,
+        header: Option<Header>,
+        slot: u32,
+        len: u32,
+        from: PeerId,
+        sink: &mut impl Sink,
+    ) {
+        let body = self.transport.slot(slot, len).get(crate::HEADER_LEN..);
+        let request = body.and_then(crate::header::Rts::decode);
+        self.repost(slot);
+        let good = match (header, request) {
+            (Some(Header::Rts(envelope)), Some(request)) => {
+                self.requested(from, envelope, request, sink);
+                true
+            }
+            (Some(Header::Fin { id, ok }), _) => self.finished(from, id, ok, sink),
+            (Some(Header::Probe), _) => true,
+            _ => false,
+        };
+        if !good {
+            self.protocol_errors += 1;
+        }
+    }
+
+    /// Gives a slot back to the transport, soon.
     #[inline]
     pub(crate) fn repost(&mut self, slot: u32) {
-        match self.transport.post_slot(slot) {
-            Ok(()) => self.slots_unseen += 1,
-            Err(_) => self.deferred.push_back(Deferred::Slot(slot)),
-        }
+        self.returned.push(slot);
     }
 
     /// Posts what found no room before, in its order, as far as there is room now.
@@ -320,7 +391,6 @@ impl<T: Transport> Messenger<T> {
                 return;
             };
             match work {
-                Deferred::Slot(slot) => self.repost(slot),
                 Deferred::Fin { to, id, ok } => self.finish(to, id, ok),
                 Deferred::Read(index) => self.post_reads(index, sink),
             }

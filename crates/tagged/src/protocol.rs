@@ -1,7 +1,5 @@
 //! Which way a message goes.
 
-use crate::MAX_SEGMENTS;
-
 /// Bytes of the staging memory each send has: the longest injected message.
 pub const STAGE_LEN: usize = 256;
 
@@ -18,51 +16,45 @@ pub(crate) enum Path {
     Rendezvous,
 }
 
-/// One row: messages up to `len` bytes in up to `segments` segments, injected or not, go this way.
-struct Rule {
-    len: u64,
-    segments: usize,
-    inject: bool,
-    path: Path,
-}
-
-/// The protocol table; the first row that fits decides.
+/// Which way messages go, by what fits where.
 pub(crate) struct Table {
-    rules: [Rule; 5],
+    /// Longest message sent without asking.
+    eager: u64,
+    /// Longest message in staging memory.
+    stage: u64,
 }
 
 impl Table {
     /// `eager_max`: longest message sent without asking.
     pub(crate) fn new(eager_max: u64) -> Self {
-        let stage = (STAGE_LEN as u64).min(eager_max);
-        let row = |len, segments, inject, path| Rule {
-            len,
-            segments,
-            inject,
-            path,
-        };
         Self {
-            rules: [
-                row(stage, MAX_SEGMENTS, true, Path::Staged),
-                row(eager_max, 1, false, Path::Direct),
-                row(stage, MAX_SEGMENTS, false, Path::Staged),
-                row(eager_max, MAX_SEGMENTS, false, Path::Packed),
-                row(u64::MAX, MAX_SEGMENTS, false, Path::Rendezvous),
-            ],
+            eager: eager_max,
+            stage: (STAGE_LEN as u64).min(eager_max),
         }
+    }
+
+    /// Longest message in one segment that is sent without asking.
+    #[inline]
+    pub(crate) fn longest(&self, inject: bool) -> u64 {
+        if inject { self.stage } else { self.eager }
     }
 
     /// The way of a message; `None` if it is longer than can be injected, or injected and to be confirmed.
     #[inline]
     pub(crate) fn choose(&self, len: u64, segments: usize, inject: bool, confirm: bool) -> Option<Path> {
-        if confirm {
-            // Only a rendezvous is answered after the message is in the receiver's buffer.
-            return (!inject).then_some(Path::Rendezvous);
+        if inject {
+            return (len <= self.stage && !confirm).then_some(Path::Staged);
         }
-        self.rules
-            .iter()
-            .find(|rule| len <= rule.len && segments <= rule.segments && rule.inject == inject)
-            .map(|rule| rule.path)
+        // Only a rendezvous is answered after the message is in the receiver's buffer.
+        Some(if confirm || len > self.eager {
+            Path::Rendezvous
+        } else if segments <= 1 {
+            Path::Direct
+        } else if len <= self.stage {
+            Path::Staged
+        } else {
+            Path::Packed
+        })
     }
 }
 

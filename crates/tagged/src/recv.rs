@@ -5,7 +5,7 @@ use crate::matching::{Pattern, Posted};
 use crate::messenger::{of, total};
 use crate::slab::{Links, NIL};
 use crate::unexpected::Body;
-use crate::{Completion, Failure, MAX_SEGMENTS, Messenger, PeerId, Segment, Sink, Transport};
+use crate::{Class, Completion, Failure, MAX_SEGMENTS, Messenger, PeerId, Segment, Sink, Transport};
 
 /// A receive.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct RecvRequest<'a> {
     /// The caller's context, given back with the completion.
     pub context: u64,
     /// The caller's own word, given back with the completion.
-    pub token: u64,
+    pub token: u32,
     /// Whether success is to be reported; failure always is.
     pub report: bool,
     /// The buffer (one segment) takes messages one after the other until less than this is left.
@@ -33,26 +33,55 @@ pub enum RecvError {
     NotClaimed,
 }
 
-/// A receive outstanding.
+/// A receive outstanding. What matching looks at comes first, and segments that few have last.
+#[derive(Clone, Copy)]
+#[repr(C)]
 pub(crate) struct Receive {
     pattern: Pattern,
     sequence: u64,
     links: Links,
-    pub(crate) target: Target,
     multi: Option<Multi>,
+    pub(crate) target: Target,
+}
+
+impl Default for Receive {
+    fn default() -> Self {
+        Self {
+            pattern: Pattern {
+                class: Class::Message,
+                from: None,
+                tag: 0,
+                ignore: 0,
+            },
+            sequence: 0,
+            links: Links::NONE,
+            multi: None,
+            target: Target {
+                context: 0,
+                capacity: 0,
+                token: 0,
+                multi: NIL,
+                report: false,
+                count: 0,
+                segments: [Segment::EMPTY; MAX_SEGMENTS],
+            },
+        }
+    }
 }
 
 /// Where a message goes, and what is told when it is there.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(crate) struct Target {
-    pub(crate) segments: [Segment; MAX_SEGMENTS],
-    pub(crate) count: usize,
-    pub(crate) capacity: u64,
     pub(crate) context: u64,
-    pub(crate) token: u64,
-    pub(crate) report: bool,
+    pub(crate) capacity: u64,
+    pub(crate) token: u32,
     /// Part of a multi-receive buffer, whose receive this is; else [`NIL`].
     pub(crate) multi: u32,
+    pub(crate) report: bool,
+    pub(crate) count: usize,
+    /// The first `count` mean something.
+    pub(crate) segments: [Segment; MAX_SEGMENTS],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,38 +118,56 @@ impl<T: Transport> Messenger<T> {
     /// # Safety
     /// The segments stay writable until the completion (of a multi-receive: the last), and nobody else uses
     /// them.
+    #[inline(always)]
     pub unsafe fn receive(
         &mut self,
         request: &RecvRequest<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), RecvError> {
-        let target = target(request)?;
-        if let Some(min_left) = request.multi {
-            if target.count > 1 {
-                return Err(RecvError::Segments);
-            }
-            self.receive_multi(request.pattern, target, min_left, sink);
-            self.flush_due();
+        if request.segments.len() == 1
+            && request.multi.is_none()
+            && self.unexpected[of(request.pattern.class)].is_empty()
+        {
+            self.enlist(request, None);
             return Ok(());
+        }
+        // A copy, so that a request of the kind above never takes the way through memory.
+        self.receive_any(*request, sink)
+    }
+
+    /// [`Messenger::receive`] without short cuts.
+    #[inline(never)]
+    fn receive_any(&mut self, request: RecvRequest<'_>, sink: &mut impl Sink) -> Result<(), RecvError> {
+        let request = &request;
+        if request.segments.len() > MAX_SEGMENTS {
+            return Err(RecvError::Segments);
+        }
+        if let Some(min_left) = request.multi {
+            return self.receive_multi(request, min_left, sink);
         }
         let class = of(request.pattern.class);
         if !self.unexpected[class].is_empty()
             && let Some(index) = self.unexpected[class].find(&mut self.messages, &request.pattern)
         {
             self.unexpected[class].remove(&mut self.messages, index);
-            self.deliver_message(index, target, sink);
+            self.deliver_message(index, Target::new(request), sink);
             self.flush_due();
             return Ok(());
         }
-        let index = self.receives.insert(Receive {
-            pattern: request.pattern,
-            sequence: 0,
-            links: Links::NONE,
-            target,
-            multi: None,
-        });
-        self.posted[class].push(&mut self.receives, index);
+        self.enlist(request, None);
         Ok(())
+    }
+
+    /// Puts a receive into its queue.
+    #[inline(always)]
+    fn enlist(&mut self, request: &RecvRequest<'_>, multi: Option<Multi>) -> u32 {
+        let index = self.receives.claim();
+        let receive = &mut self.receives[index];
+        receive.pattern = request.pattern;
+        receive.multi = multi;
+        receive.target.set(request);
+        self.posted[of(request.pattern.class)].push(&mut self.receives, index);
+        index
     }
 
     /// Receives the message claimed with `request.context`.
@@ -135,9 +182,11 @@ impl<T: Transport> Messenger<T> {
         request: &RecvRequest<'_>,
         sink: &mut impl Sink,
     ) -> Result<(), RecvError> {
-        let target = target(request)?;
+        if request.segments.len() > MAX_SEGMENTS {
+            return Err(RecvError::Segments);
+        }
         let index = self.take_claimed(request.context).ok_or(RecvError::NotClaimed)?;
-        self.deliver_message(index, target, sink);
+        self.deliver_message(index, Target::new(request), sink);
         self.flush_due();
         Ok(())
     }
@@ -241,34 +290,35 @@ impl<T: Transport> Messenger<T> {
         part
     }
 
-    fn receive_multi(&mut self, pattern: Pattern, target: Target, min_left: u64, sink: &mut impl Sink) {
-        let class = of(pattern.class);
+    fn receive_multi(
+        &mut self,
+        request: &RecvRequest<'_>,
+        min_left: u64,
+        sink: &mut impl Sink,
+    ) -> Result<(), RecvError> {
+        if request.segments.len() > 1 {
+            return Err(RecvError::Segments);
+        }
         let multi = Multi {
             used: 0,
             min_left: min_left.max(1),
             pending: 0,
             retired: false,
         };
-        let index = self.receives.insert(Receive {
-            pattern,
-            sequence: 0,
-            links: Links::NONE,
-            target,
-            multi: Some(multi),
-        });
-        self.posted[class].push(&mut self.receives, index);
-        while !self.unexpected[class].is_empty() {
-            let Some(message) = self.unexpected[class].find(&mut self.messages, &pattern) else {
-                return;
-            };
+        let index = self.enlist(request, Some(multi));
+        let class = of(request.pattern.class);
+        let mut retired = false;
+        while !retired
+            && !self.unexpected[class].is_empty()
+            && let Some(message) = self.unexpected[class].find(&mut self.messages, &request.pattern)
+        {
             self.unexpected[class].remove(&mut self.messages, message);
             let part = self.take_target(index, self.messages[message].len());
-            let retired = self.receives[index].multi.is_some_and(|multi| multi.retired);
+            retired = self.receives[index].multi.is_some_and(|multi| multi.retired);
             self.deliver_message(message, part, sink);
-            if retired {
-                return;
-            }
         }
+        self.flush_due();
+        Ok(())
     }
 
     fn deliver_message(&mut self, index: u32, target: Target, sink: &mut impl Sink) {
@@ -326,6 +376,26 @@ impl<T: Transport> Messenger<T> {
 }
 
 impl Target {
+    fn new(request: &RecvRequest<'_>) -> Self {
+        let mut target = Receive::default().target;
+        target.set(request);
+        target
+    }
+
+    /// Becomes that of a receive; its segments are at most [`MAX_SEGMENTS`].
+    #[inline]
+    fn set(&mut self, request: &RecvRequest<'_>) {
+        self.context = request.context;
+        self.capacity = total(request.segments);
+        self.token = request.token;
+        self.multi = NIL;
+        self.report = request.report;
+        self.count = request.segments.len();
+        for (place, segment) in self.segments.iter_mut().zip(request.segments) {
+            *place = *segment;
+        }
+    }
+
     /// The completion of a message of `len` bytes, if it is to be reported.
     #[inline]
     fn completion(
@@ -376,23 +446,6 @@ impl Multi {
         self.retired = target.capacity - self.used < self.min_left;
         part
     }
-}
-
-fn target(request: &RecvRequest<'_>) -> Result<Target, RecvError> {
-    if request.segments.len() > MAX_SEGMENTS {
-        return Err(RecvError::Segments);
-    }
-    let mut segments = [Segment::EMPTY; MAX_SEGMENTS];
-    segments[..request.segments.len()].copy_from_slice(request.segments);
-    Ok(Target {
-        segments,
-        count: request.segments.len(),
-        capacity: total(request.segments),
-        context: request.context,
-        token: request.token,
-        report: request.report,
-        multi: NIL,
-    })
 }
 
 /// Copies as much of `bytes` as fits to the target.

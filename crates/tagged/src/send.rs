@@ -1,6 +1,6 @@
 //! Sends: eager, and the sender's half of rendezvous.
 
-use crate::header::{Envelope, HEADER_LEN, Header, RTS_MAX, Rts};
+use crate::header::{Envelope, Header, RTS_MAX, Rts};
 use crate::messenger::{Cookie, total};
 use crate::protocol::{Path, STAGE_LEN};
 use crate::{
@@ -27,7 +27,7 @@ pub struct SendRequest<'a> {
     /// The caller's context, given back with the completion.
     pub context: u64,
     /// The caller's own word, given back with the completion.
-    pub token: u64,
+    pub token: u32,
     /// Whether success is to be reported; failure always is.
     pub report: bool,
     /// The buffer is free again on return; at most [`STAGE_LEN`] bytes.
@@ -36,6 +36,17 @@ pub struct SendRequest<'a> {
     pub confirm: bool,
     /// More follows at once: the device need not start yet.
     pub more: bool,
+}
+
+impl SendRequest<'_> {
+    #[inline]
+    fn envelope(&self) -> Envelope {
+        Envelope {
+            class: self.class,
+            tag: self.tag,
+            data: self.data,
+        }
+    }
 }
 
 /// Why a send was not taken.
@@ -78,17 +89,50 @@ enum Stage {
 
 /// A send outstanding.
 pub(crate) struct SendOp {
-    stage: Stage,
+    context: u64,
     generation: u32,
     to: PeerId,
+    token: u32,
+    stage: Stage,
     class: Class,
-    tag: u64,
-    len: u64,
-    context: u64,
-    token: u64,
     report: bool,
     /// There is something in [`SendPool::held`].
     holds: bool,
+}
+
+impl SendOp {
+    #[inline]
+    fn completion(&self, result: Result<(), Failure>) -> Completion {
+        Completion {
+            receive: false,
+            context: self.context,
+            token: self.token,
+            class: self.class,
+            len: 0,
+            truncated: 0,
+            addr: 0,
+            tag: 0,
+            data: None,
+            from: None,
+            last: false,
+            result,
+        }
+    }
+}
+
+impl Default for SendOp {
+    fn default() -> Self {
+        Self {
+            context: 0,
+            generation: 0,
+            to: PeerId(0),
+            token: 0,
+            stage: Stage::Free,
+            class: Class::Message,
+            report: false,
+            holds: false,
+        }
+    }
 }
 
 /// What few sends need: kept apart, so that the others stay small.
@@ -137,13 +181,34 @@ impl<E> SendPool<E> {
     }
 
     /// The staging area of a send; it stays where it is.
+    #[inline]
     fn stage(&mut self, index: u32) -> &mut [u8] {
         let (block, at) = (index as usize / BLOCK_SENDS, index as usize % BLOCK_SENDS);
-        while self.blocks.len() <= block {
-            self.blocks
-                .push(vec![0; BLOCK_SENDS * STAGE_LEN].into_boxed_slice());
+        if self.blocks.len() <= block {
+            self.grow(block);
         }
         &mut self.blocks[block][at * STAGE_LEN..][..STAGE_LEN]
+    }
+
+    #[cold]
+    fn grow(&mut self, block: usize) {
+        let new = || vec![0; BLOCK_SENDS * STAGE_LEN].into_boxed_slice();
+        self.blocks.resize_with(block + 1, new);
+    }
+
+    /// Copies a payload to the staging area of a send, which has room for it.
+    ///
+    /// # Safety
+    /// The payload is readable.
+    #[inline]
+    unsafe fn copy(&mut self, index: u32, payload: Segment) -> Segment {
+        let stage = self.stage(index);
+        // SAFETY: promised by the caller.
+        unsafe { gather(&[payload], stage) };
+        Segment {
+            addr: stage.as_ptr() as u64,
+            len: payload.len,
+        }
     }
 
     fn pack(&mut self, len: usize) -> Box<[u8]> {
@@ -163,7 +228,34 @@ impl<T: Transport> Messenger<T> {
     ///
     /// # Safety
     /// The segments stay readable until the completion, or are readable now if `inject`.
+    #[inline(always)]
     pub unsafe fn send(&mut self, request: &SendRequest<'_>) -> Result<(), SendError> {
+        let &[payload] = request.segments else {
+            // SAFETY: the caller's promise is handed on.
+            return unsafe { self.send_any(*request) };
+        };
+        if request.confirm || payload.len > self.table.longest(request.inject) {
+            // SAFETY: as above. A copy, so that a request that goes on never takes the way through memory.
+            return unsafe { self.send_any(*request) };
+        }
+        let index = self.claim_send(request)?;
+        let payload = if request.inject {
+            // SAFETY: the caller promises readable segments.
+            unsafe { self.pool.copy(index, payload) }
+        } else {
+            payload
+        };
+        // SAFETY: user memory by the caller's promise; staging memory is kept until completion.
+        let posted = unsafe { self.post_eager(index, request, payload) };
+        self.started(index, posted, request.more)
+    }
+
+    /// [`Messenger::send`] without short cuts.
+    ///
+    /// # Safety
+    /// As [`Messenger::send`].
+    #[inline(never)]
+    unsafe fn send_any(&mut self, request: SendRequest<'_>) -> Result<(), SendError> {
         let len = total(request.segments);
         if len > MAX_MESSAGE || request.segments.len() > MAX_SEGMENTS {
             return Err(SendError::TooLong);
@@ -172,28 +264,40 @@ impl<T: Transport> Messenger<T> {
             .table
             .choose(len, request.segments.len(), request.inject, request.confirm)
             .ok_or(SendError::TooLong)?;
+        let index = self.claim_send(&request)?;
+        // SAFETY: the caller's promise is handed on.
+        let posted = unsafe { self.post_send(index, path, &request, len) };
+        self.started(index, posted, request.more)
+    }
+
+    /// Takes a place for a send.
+    #[inline]
+    fn claim_send(&mut self, request: &SendRequest<'_>) -> Result<u32, SendError> {
         if self.sends_left() == 0 {
             return Err(SendError::Full);
         }
-        let index = self.sends.insert(SendOp {
-            stage: Stage::Free,
+        let index = self.sends.claim();
+        self.sends[index] = SendOp {
+            context: request.context,
             generation: 0,
             to: request.to,
-            class: request.class,
-            tag: request.tag,
-            len,
-            context: request.context,
             token: request.token,
+            stage: Stage::Eager,
+            class: request.class,
             report: request.report,
             holds: false,
-        });
-        // SAFETY: the caller's promise is handed on.
-        let posted = unsafe { self.post_send(index, path, request, len) };
+        };
+        Ok(index)
+    }
+
+    /// A send has been posted, or not.
+    #[inline]
+    fn started(&mut self, index: u32, posted: Result<(), PostError>, more: bool) -> Result<(), SendError> {
         if let Err(error) = posted {
             self.release(index);
             return Err(error.into());
         }
-        if request.more {
+        if more {
             self.dirty = true;
         } else {
             self.flush();
@@ -202,8 +306,26 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// # Safety
+    /// The payload stays readable until the transport is done with it.
+    #[inline(always)]
+    unsafe fn post_eager(
+        &mut self,
+        index: u32,
+        request: &SendRequest<'_>,
+        payload: Segment,
+    ) -> Result<(), PostError> {
+        let header = Header::Eager(request.envelope()).encode();
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.transport
+                .send(request.to, header, payload, Cookie::Send(index).pack())?;
+        }
+        self.in_transport += 1;
+        Ok(())
+    }
+
+    /// # Safety
     /// As [`Messenger::send`].
-    #[inline]
     unsafe fn post_send(
         &mut self,
         index: u32,
@@ -211,11 +333,6 @@ impl<T: Transport> Messenger<T> {
         request: &SendRequest<'_>,
         len: u64,
     ) -> Result<(), PostError> {
-        let envelope = Envelope {
-            class: request.class,
-            tag: request.tag,
-            data: request.data,
-        };
         let payload = match path {
             Path::Direct => request.segments.first().copied().unwrap_or(Segment::EMPTY),
             Path::Staged => {
@@ -241,18 +358,11 @@ impl<T: Transport> Messenger<T> {
             }
             Path::Rendezvous => {
                 // SAFETY: the caller's promise covers the time until the receiver has finished.
-                return unsafe { self.post_request(index, request, len, envelope) };
+                return unsafe { self.post_request(index, request, len) };
             }
         };
-        self.sends[index].stage = Stage::Eager;
-        let header = Header::Eager(envelope).encode();
         // SAFETY: user memory by the caller's promise; staging and packing memory is kept until completion.
-        unsafe {
-            self.transport
-                .send(request.to, &header, payload, Cookie::Send(index).pack())?;
-        }
-        self.in_transport += 1;
-        Ok(())
+        unsafe { self.post_eager(index, request, payload) }
     }
 
     /// # Safety
@@ -262,7 +372,6 @@ impl<T: Transport> Messenger<T> {
         index: u32,
         request: &SendRequest<'_>,
         len: u64,
-        envelope: Envelope,
     ) -> Result<(), PostError> {
         self.next_generation = self.next_generation.wrapping_add(1);
         let generation = self.next_generation;
@@ -293,11 +402,11 @@ impl<T: Transport> Messenger<T> {
         let op = &mut self.sends[index];
         op.stage = Stage::Requested;
         op.generation = generation;
-        let header = Header::Rts(envelope).encode();
+        let header = Header::Rts(request.envelope()).encode();
         // SAFETY: the staging area is kept until the transport is done with it.
         unsafe {
             self.transport
-                .send(request.to, &header, payload, Cookie::Send(index).pack())?
+                .send(request.to, header, payload, Cookie::Send(index).pack())?
         };
         self.in_transport += 1;
         self.rendezvous_out += 1;
@@ -305,7 +414,22 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// The transport is done with a message.
+    #[inline]
     pub(crate) fn sent(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
+        let op = &self.sends[index];
+        if op.stage == Stage::Eager && !op.holds && result.is_ok() {
+            if op.report {
+                sink.complete(op.completion(Ok(())));
+            }
+            self.sends[index].stage = Stage::Free;
+            return self.sends.free(index);
+        }
+        self.sent_other(index, result, sink);
+    }
+
+    /// [`Messenger::sent`] without short cuts.
+    #[inline(never)]
+    fn sent_other(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
         match (self.sends[index].stage, result) {
             (Stage::Eager, result) => self.complete_send(index, result, sink),
             (Stage::Requested, Ok(())) => self.sends[index].stage = Stage::Reading,
@@ -369,7 +493,7 @@ impl<T: Transport> Messenger<T> {
             let header = Header::Probe.encode();
             let cookie = Cookie::Probe(to.0).pack();
             // SAFETY: there is no payload.
-            let sent = unsafe { self.transport.send(to, &header, Segment::EMPTY, cookie) };
+            let sent = unsafe { self.transport.send(to, header, Segment::EMPTY, cookie) };
             if sent.is_ok() {
                 self.probes[peer] = true;
                 self.in_transport += 1;
@@ -394,31 +518,16 @@ impl<T: Transport> Messenger<T> {
         }
     }
 
-    #[inline]
     fn complete_send(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
         // The memory is withdrawn before the user hears that it is free.
         self.release(index);
         self.report(index, result, sink);
     }
 
-    #[inline]
     fn report(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
         let op = &self.sends[index];
         if op.report || result.is_err() {
-            sink.complete(Completion {
-                receive: false,
-                context: op.context,
-                token: op.token,
-                class: op.class,
-                len: op.len,
-                truncated: 0,
-                addr: 0,
-                tag: op.tag,
-                data: None,
-                from: None,
-                last: false,
-                result,
-            });
+            sink.complete(op.completion(result));
         }
     }
 
@@ -440,11 +549,11 @@ impl<T: Transport> Messenger<T> {
 
     /// Tells a sender that its rendezvous is over.
     pub(crate) fn finish(&mut self, to: PeerId, id: u64, ok: bool) {
-        let header: [u8; HEADER_LEN] = Header::Fin { id, ok }.encode();
+        let header = Header::Fin { id, ok }.encode();
         // SAFETY: there is no payload.
         match unsafe {
             self.transport
-                .send(to, &header, Segment::EMPTY, Cookie::Fin.pack())
+                .send(to, header, Segment::EMPTY, Cookie::Fin.pack())
         } {
             Ok(()) => {
                 self.in_transport += 1;
@@ -462,6 +571,7 @@ impl<T: Transport> Messenger<T> {
 ///
 /// # Safety
 /// The segments are readable.
+#[inline]
 unsafe fn gather(segments: &[Segment], out: &mut [u8]) {
     let mut at = 0;
     for segment in segments.iter().filter(|segment| segment.len > 0) {

@@ -26,12 +26,29 @@ impl<T> Slab<T> {
                 self.entries[index as usize] = object;
                 index
             }
-            None => {
-                // 2^32 objects of this size do not fit a machine.
-                let index = u32::try_from(self.entries.len()).unwrap_or(NIL);
-                self.entries.push(object);
-                index
-            }
+            None => self.grow(object),
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, object: T) -> u32 {
+        // 2^32 objects of this size do not fit a machine.
+        let index = u32::try_from(self.entries.len()).unwrap_or(NIL);
+        self.entries.push(object);
+        // A free index always has room.
+        self.free.reserve(self.entries.len() - self.free.len());
+        index
+    }
+
+    /// An index whose object is whatever was there before, or the default: the caller sets what it needs.
+    #[inline]
+    pub(crate) fn claim(&mut self) -> u32
+    where
+        T: Default,
+    {
+        match self.free.pop() {
+            Some(index) => index,
+            None => self.grow(T::default()),
         }
     }
 

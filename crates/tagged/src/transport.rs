@@ -1,6 +1,6 @@
 //! What the messenger needs below it: reliable, ordered sends into receive slots, and remote reads.
 
-use crate::HEADER_LEN;
+use crate::HeaderWords;
 
 /// A peer, by the index the user of this crate gave it. The same index names a message's sender and a
 /// send's destination.
@@ -70,30 +70,32 @@ pub enum Failure {
     Other,
 }
 
-/// What [`Transport::next`] reports.
+/// What has become of a receive slot that was posted and is so no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A send or read has finished.
-    Done {
-        /// As given when it was posted.
-        cookie: u64,
-        /// How it ended.
-        result: Result<(), Failure>,
-    },
-    /// A message lies in a slot.
-    Received {
-        /// The slot; no longer posted.
+pub enum Arrival {
+    /// A message lies in it.
+    Message {
+        /// The slot.
         slot: u32,
         /// Bytes, the header included.
         len: u32,
         /// Who sent it.
         from: PeerId,
     },
-    /// A posted slot comes back unused.
+    /// It comes back unused.
     Returned {
-        /// The slot; no longer posted.
+        /// The slot.
         slot: u32,
     },
+}
+
+/// A send or read that has finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// As given when it was posted.
+    pub cookie: u64,
+    /// How it ended.
+    pub result: Result<(), Failure>,
 }
 
 /// A reliable datagram endpoint: messages of one peer arrive once and in the order they were sent.
@@ -125,11 +127,11 @@ pub trait Transport {
     /// As [`PostError`] says.
     ///
     /// # Safety
-    /// The payload stays readable until [`Event::Done`].
+    /// The payload stays readable until it is [`Done`].
     unsafe fn send(
         &mut self,
         to: PeerId,
-        header: &[u8; HEADER_LEN],
+        header: HeaderWords,
         payload: Segment,
         cookie: u64,
     ) -> Result<(), PostError>;
@@ -140,7 +142,7 @@ pub trait Transport {
     /// As [`PostError`] says.
     ///
     /// # Safety
-    /// `into` stays writable until [`Event::Done`] and nobody else uses it.
+    /// `into` stays writable until it is [`Done`] and nobody else uses it.
     unsafe fn read(
         &mut self,
         from: PeerId,
@@ -167,6 +169,10 @@ pub trait Transport {
     /// Lets the device work.
     fn drive(&mut self);
 
-    /// Takes the next piece of finished work.
-    fn next(&mut self) -> Option<Event>;
+    /// Takes the next arrival the device has told of. A caller that takes some goes on, now or later, until there
+    /// is none.
+    fn arrival(&mut self) -> Option<Arrival>;
+
+    /// Takes the next finished send or read the device has told of; else as [`Transport::arrival`].
+    fn done(&mut self) -> Option<Done>;
 }

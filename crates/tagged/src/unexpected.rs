@@ -144,7 +144,7 @@ impl<T: Transport> Messenger<T> {
     /// left.
     pub(crate) fn keep(&mut self, slot: u32, len: u32, from: PeerId, envelope: Envelope) {
         let payload = len.saturating_sub(HEADER_BYTES);
-        let crowded = self.slots_held >= self.transport.slots() / 2;
+        let crowded = self.slots_held >= self.slots / 2;
         let room = self.spilled + payload as usize <= self.config.unexpected_max;
         let body = if (crowded || payload == 0) && room {
             let bytes: Box<[u8]> = self.transport.slot(slot, len)[HEADER_LEN..].into();

@@ -11,11 +11,13 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use usb4_tagged::{Event, Failure, HEADER_LEN, PeerId, PostError, Remote, Segment, Transport};
+use usb4_tagged::{
+    Arrival, Done, Failure, HEADER_LEN, HeaderWords, PeerId, PostError, Remote, Segment, Transport,
+};
 
 enum Flight {
     Send {
-        header: [u8; HEADER_LEN],
+        header: HeaderWords,
         payload: Segment,
         cookie: u64,
     },
@@ -30,7 +32,8 @@ enum Flight {
 struct Port {
     posted: VecDeque<u32>,
     staged: Vec<u32>,
-    events: VecDeque<Event>,
+    arrivals: VecDeque<Arrival>,
+    done: VecDeque<Done>,
     slots: Vec<Box<[u8]>>,
     dead: bool,
 }
@@ -104,7 +107,7 @@ impl Net {
         }
         match flight.pop_front().unwrap() {
             Flight::Send { cookie, .. } | Flight::Read { cookie, .. } if dead => {
-                self.ports[from as usize].events.push_back(Event::Done {
+                self.ports[from as usize].done.push_back(Done {
                     cookie,
                     result: Err(Failure::PeerLost),
                 });
@@ -117,7 +120,9 @@ impl Net {
                 let port = &mut self.ports[to as usize];
                 let slot = port.posted.pop_front().unwrap();
                 let memory = &mut port.slots[slot as usize];
-                memory[..HEADER_LEN].copy_from_slice(&header);
+                for (bytes, word) in memory[..HEADER_LEN].chunks_exact_mut(8).zip(header) {
+                    bytes.copy_from_slice(&word.to_le_bytes());
+                }
                 let len = payload.len as usize;
                 if len > 0 {
                     // SAFETY: the sender promised that the payload is readable until completion.
@@ -125,12 +130,12 @@ impl Net {
                     memory[HEADER_LEN..HEADER_LEN + len].copy_from_slice(bytes);
                 }
                 let len = (HEADER_LEN + len) as u32;
-                port.events.push_back(Event::Received {
+                port.arrivals.push_back(Arrival::Message {
                     slot,
                     len,
                     from: PeerId(from),
                 });
-                self.ports[from as usize].events.push_back(Event::Done {
+                self.ports[from as usize].done.push_back(Done {
                     cookie,
                     result: Ok(()),
                 });
@@ -153,9 +158,7 @@ impl Net {
                     }
                     _ => Err(Failure::Access),
                 };
-                self.ports[from as usize]
-                    .events
-                    .push_back(Event::Done { cookie, result });
+                self.ports[from as usize].done.push_back(Done { cookie, result });
             }
         }
         true
@@ -210,7 +213,7 @@ impl Transport for Wire {
     unsafe fn send(
         &mut self,
         to: PeerId,
-        header: &[u8; HEADER_LEN],
+        header: HeaderWords,
         payload: Segment,
         cookie: u64,
     ) -> Result<(), PostError> {
@@ -222,7 +225,7 @@ impl Transport for Wire {
             self.me,
             to.0,
             Flight::Send {
-                header: *header,
+                header,
                 payload,
                 cookie,
             },
@@ -281,7 +284,11 @@ impl Transport for Wire {
 
     fn drive(&mut self) {}
 
-    fn next(&mut self) -> Option<Event> {
-        self.net.borrow_mut().ports[self.me as usize].events.pop_front()
+    fn arrival(&mut self) -> Option<Arrival> {
+        self.net.borrow_mut().ports[self.me as usize].arrivals.pop_front()
+    }
+
+    fn done(&mut self) -> Option<Done> {
+        self.net.borrow_mut().ports[self.me as usize].done.pop_front()
     }
 }
