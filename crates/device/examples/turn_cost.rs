@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use usb4_device::{
-    Access, CqConfig, Device, DeviceConfig, DeviceStorage, EndpointConfig, EndpointId, EndpointKind, Home,
-    Keys, LinkId, Port, Quota, RegionConfig, Scratch, SpinLock,
+    Access, Arrivals, CqConfig, Device, DeviceConfig, DeviceStorage, EndpointConfig, EndpointId,
+    EndpointKind, Home, Keys, LinkId, Port, Quota, RegionConfig, Scratch, SpinLock,
 };
 use usb4_engine::{
     EpAddr, Fate, LinkConfig, LinkStorage, NodeId, Post, RailConfig, RailId, RxToken, Slab, TxSlot,
@@ -230,37 +230,31 @@ fn side(local: u128, peer: u128, mine: &Arc<Bytes>, theirs: &Arc<Bytes>) -> Side
 /// What a home does on one side: takes posted entries and arrived frames, and gives the link its turn.
 #[inline(never)]
 fn counted(side: &mut Side, submit: bool, frames: &[(TxSlot, u16)]) {
-    if !frames.is_empty() {
-        receive(side, frames);
-    }
-    if submit {
-        side.device.submit(side.ep, side.now);
-    }
-    loop {
-        let done = side
-            .device
-            .service(side.link, &side.port, side.now, &mut side.scratch);
-        side.deadline = done.deadline;
-        if !done.more {
-            return;
-        }
-    }
-}
-
-fn receive(side: &Side, frames: &[(TxSlot, u16)]) {
-    let port = &side.port;
-    side.device.receive_frames(side.link, side.now, |accept| {
+    let held = if submit {
+        side.device.submit_held(side.ep, side.now).1
+    } else {
+        None
+    };
+    let (port, scratch) = (&side.port, &mut side.scratch);
+    let receive = |arrivals: &mut Arrivals<'_, Lean>| {
         for (slot, len) in frames {
             let token = port.free.borrow_mut().pop().unwrap();
             port.tokens.borrow_mut()[token.0 as usize] = slot.0;
             let head = port
                 .peer_slots
                 .read(usize::from(slot.0) * 4096, usize::from((*len).min(1024)));
-            if accept(RAIL, token, head, *len) == Fate::Done {
+            if arrivals.frame(RAIL, token, head, *len) == Fate::Done {
                 port.release(token);
             }
         }
-    });
+    };
+    let mut done = side
+        .device
+        .turn(side.link, held, port, side.now, scratch, receive, |_| ());
+    while done.more {
+        done = side.device.service(side.link, port, side.now, scratch);
+    }
+    side.deadline = done.deadline;
 }
 
 fn poll(side: &mut Side) -> u64 {

@@ -3,7 +3,8 @@
 //! [`Device`] holds clients and their quotas, endpoints, completion queues, memory regions, address handles and
 //! the table of links. It takes entries off queues that clients may rewrite at any moment, validates a private
 //! copy of each, and turns them into engine work; it answers the engine's [`usb4_engine::Host`] questions; and
-//! [`Device::service`] moves payload between frames and registered memory without holding a link's lock.
+//! [`Device::turn`] moves payload between frames and registered memory, without holding a link's lock where it is
+//! more than a kibibyte.
 //!
 //! It is not a driver: rails, rings, frame buffers, mappings and threads are the [`Home`]'s, be it a process
 //! (`usb4-soft`) or the kernel. It allocates nothing; tables and queues come as slabs and mappings.
@@ -13,7 +14,7 @@
 //! submission queue of an endpoint -> link -> receive queue of an endpoint -> completion queue; the others
 //! (clients, sources, regions' free list, attention list) are leaves. Memory regions are reached without a lock.
 //!
-//! Where to start: [`Home`] and [`Port`] (what to implement), [`Device::submit`] and [`Device::service`] (what
+//! Where to start: [`Home`] and [`Port`] (what to implement), [`Device::submit`] and [`Device::turn`] (what
 //! to call), [`Owner`] (who calls).
 #![no_std]
 #![deny(
@@ -71,9 +72,9 @@ pub use endpoint::EndpointSlot;
 pub use error::{DeviceError, Object};
 pub use home::{Home, Port};
 pub use id::{ClientId, CqId, EndpointId, LinkId};
-pub use links::LinkSlot;
+pub use links::{LinkHeld, LinkSlot};
 pub use lock::{Lock, LockGuard, RawLock, SpinLock};
 pub use memory::RegionSlot;
 pub use owner::{Expired, Leave, Notified, Owner};
-pub use pump::{Scratch, Serviced};
+pub use pump::{Arrivals, Scratch, Serviced};
 pub use source::SourceSlot;

@@ -1,10 +1,10 @@
 //! The table of links, and copy phases.
 //!
-//! A thread in [`crate::Device::service`] is in the link's *copy phase*: its count of turns is odd. Only in a copy
-//! phase is registered memory touched. Whoever revokes memory marks it revoked, then waits until each link that
-//! was in a copy phase has left it once. A sequentially consistent fence on either side, after the odd count is
-//! stored and after the mark is, makes sure that either the copier sees the mark or the revoker sees the odd
-//! count (the argument of `usb4-ring-abi`'s cursors). The count also keeps a second thread out.
+//! A thread in [`crate::Device::turn`] is in the link's *copy phase*: its count of turns is odd. Only in a copy phase
+//! is registered memory touched. It begins under the link's lock, and ends without. Whoever revokes memory marks it
+//! revoked, then takes the lock of each link once, and waits if a copy phase is on. A phase that began under an earlier
+//! hold of the lock is seen by that, and waited for; one that begins under a later hold sees the mark. The count
+//! also keeps a second thread out.
 
 use usb4_engine::{
     Counters, Link, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId, RailStatus, Usage,
@@ -12,9 +12,10 @@ use usb4_engine::{
 
 use crate::endpoint::FAILED;
 use crate::id::{next_generation, split};
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::{
     Device, DeviceError, EndpointId, EndpointKind, Home, LinkId, Lock, LockGuard, Object, Owner, Port,
+    RawLock,
 };
 
 /// Place of a link (opaque).
@@ -51,6 +52,19 @@ impl<H: Home> Default for LinkSlot<H> {
     }
 }
 
+/// A link's lock, held: from [`Device::submit_held`] for [`Device::turn`].
+pub struct LinkHeld<'a, H: Home> {
+    pub(crate) id: LinkId,
+    pub(crate) guard: LockGuard<'a, H::Lock, Option<Link>>,
+}
+
+impl<H: Home> LinkHeld<'_, H> {
+    /// Which link it is.
+    pub fn id(&self) -> LinkId {
+        self.id
+    }
+}
+
 /// Copy phases of one link.
 #[derive(Debug)]
 pub(crate) struct Turns(AtomicU64);
@@ -66,26 +80,24 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Begins a copy phase. `None` if another thread is in one.
+    /// Begins a copy phase of the link whose lock the caller holds. `None` if another thread is in one.
     #[inline]
-    pub(crate) fn enter(&self) -> Option<CopyPhase<'_>> {
-        let turns = self.0.load(Ordering::Relaxed);
+    pub(crate) fn enter<R: RawLock, T>(&self, _held: &LockGuard<'_, R, T>) -> Option<CopyPhase<'_>> {
+        let turns = self.0.load(Ordering::Acquire);
         if turns & 1 != 0 {
             return None;
         }
-        let odd = turns.wrapping_add(1);
-        self.0
-            .compare_exchange(turns, odd, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
-        fence(Ordering::SeqCst);
+        self.0.store(turns.wrapping_add(1), Ordering::Relaxed);
         Some(CopyPhase(self))
     }
 
     /// Waits until a copy phase that is running now has ended. What the caller stored before is seen by every
-    /// later one.
-    pub(crate) fn wait(&self, relax: impl Fn()) {
-        fence(Ordering::SeqCst);
-        let turns = self.0.load(Ordering::Acquire);
+    /// later one. `link` is the link's lock.
+    pub(crate) fn wait<R: RawLock, T>(&self, link: &Lock<R, T>, relax: impl Fn()) {
+        let turns = {
+            let _held = link.lock();
+            self.0.load(Ordering::Acquire)
+        };
         if turns & 1 != 0 {
             while self.0.load(Ordering::Acquire) == turns {
                 relax();
@@ -207,13 +219,16 @@ impl<H: Home> Device<H> {
     pub fn remove_link(&self, link: LinkId, port: &H::Port, now: Nanos) -> Result<LinkStorage, DeviceError> {
         self.fail_link(link, port, now)?;
         let slot = self.link_slot(link).ok_or(DeviceError::NoLink)?;
-        let _phase = loop {
-            match slot.turns.enter() {
-                Some(phase) => break phase,
-                None => self.home.relax(),
+        let (mut guard, _phase) = loop {
+            let guard = slot.lock(link).ok_or(DeviceError::NoLink)?;
+            match slot.turns.enter(&guard) {
+                Some(phase) => break (guard, phase),
+                None => {
+                    drop(guard);
+                    self.home.relax();
+                }
             }
         };
-        let mut guard = slot.lock(link).ok_or(DeviceError::NoLink)?;
         slot.id.store(0, Ordering::Release);
         let gone = guard.take();
         drop(guard);
@@ -308,7 +323,7 @@ impl<H: Home> Device<H> {
     /// Waits until every copy that was running has ended.
     pub(crate) fn wait_for_copies(&self) {
         for slot in self.links.iter() {
-            slot.turns.wait(|| self.home.relax());
+            slot.turns.wait(&slot.link, || self.home.relax());
         }
     }
 

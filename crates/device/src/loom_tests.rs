@@ -211,12 +211,15 @@ fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
             .ok()
             .unwrap();
         let held = regions.acquire_local(client, keys.local, 0, 8).unwrap();
-        let home = Arc::new((regions, Turns::default()));
+        let home = Arc::new((regions, Lock::<SpinLock, ()>::new(()), Turns::default()));
 
         let copier = home.clone();
         let thread = thread::spawn(move || {
-            let (regions, turns) = &*copier;
-            if let Some(_phase) = turns.enter() {
+            let (regions, link, turns) = &*copier;
+            let link = link.lock();
+            let phase = turns.enter(&link);
+            drop(link);
+            if let Some(_phase) = phase {
                 // SAFETY: `held` is not given back before the phase ends.
                 if let Some(memory) = unsafe { regions.for_copy(held.mem) } {
                     memory.0.with_mut(|_| ());
@@ -224,9 +227,9 @@ fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
             }
             regions.release(held.mem);
         });
-        let (regions, turns) = &*home;
+        let (regions, link, turns) = &*home;
         assert_eq!(regions.revoke(client, keys.local, true), Ok(true));
-        turns.wait(thread::yield_now);
+        turns.wait(link, thread::yield_now);
         // SAFETY: revoked above, and copies that were running have ended.
         let (_, memory) = unsafe { regions.take(keys.local) }.unwrap();
         memory.0.with_mut(|_| ());

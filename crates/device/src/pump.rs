@@ -1,24 +1,32 @@
-//! One turn of a link: payload is moved without its lock, everything else under it.
+//! One turn of a link: what has arrived, what is to be sent, all under one hold of its lock where that is little.
+//!
+//! Payload is moved without the lock if there is enough of it to be worth the batches that takes: see [`UNLOCKED`].
 
 use usb4_engine::{Fate, Link, MemAt, Nanos, Plan, RailId, RxToken, Slab, Source, Staged, TxSlot};
 
 use crate::links::{CopyPhase, LinkSlot};
 use crate::sync::Ordering;
-use crate::{Device, Home, LinkId, LockGuard, Port};
+use crate::{Device, Home, LinkHeld, LinkId, LockGuard, Port};
 
 /// Plans run per hold of the link's lock.
 const PLANS: usize = 64;
-/// Frames gathered per hold of the link's lock.
+/// Frames gathered per turn.
 const FRAMES: usize = 4;
 /// Batches of plans run per turn.
 const ROUNDS: usize = 4;
 /// Frames posted per hold of the link's lock.
 const POSTS: usize = 64;
+/// Bytes moved under the link's lock at most, per hold. To put plans or frames aside, give the lock back, take it again
+/// and go through them once more costs about 150 instructions, the time in which a processor copies 1 KiB. Others
+/// wait for that no longer than for a batch of frame heads.
+const UNLOCKED: usize = 1024;
+/// What a plan or a frame counts at least towards [`UNLOCKED`], so that their number is bounded, too.
+const AT_LEAST: usize = 16;
 /// How often endpoints that wait for their client are looked at when nothing else happens: 1 ms. A client that
 /// polls makes it sooner.
 const RETRY_INTERVAL: Nanos = 1_000_000;
 
-/// What [`Device::service`] works with: one per thread that calls it, 12 KiB.
+/// What [`Device::turn`] works with: one per thread that calls it, 12 KiB.
 #[derive(Debug)]
 pub struct Scratch {
     plans: Slab<(Option<Plan>, u64)>,
@@ -39,7 +47,7 @@ impl Scratch {
     }
 }
 
-/// What a turn of [`Device::service`] did.
+/// What a turn of [`Device::turn`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Serviced {
     /// Something was done.
@@ -56,9 +64,34 @@ pub struct Serviced {
     pub down: bool,
 }
 
-impl<H: Home> Device<H> {
+/// What has happened on a link's rails is told to its engine through this, under the link's lock.
+pub struct Arrivals<'a, H: Home> {
+    device: &'a Device<H>,
+    link: &'a mut Link,
+    now: Nanos,
+    any: bool,
+}
+
+impl<H: Home> Arrivals<'_, H> {
     /// A frame has arrived and its RX descriptor has been replaced. `head` is the whole frame or at least its
-    /// head; see `Link::on_frame`.
+    /// head; see `Link::on_frame`. At most 64 per call of [`Device::turn`].
+    #[inline]
+    pub fn frame(&mut self, rail: RailId, token: RxToken, head: &[u8], frame_len: u16) -> Fate {
+        self.any = true;
+        self.link
+            .on_frame(self.now, rail, token, head, frame_len, self.device)
+    }
+
+    /// A TX descriptor has been consumed. At most 64 per call of [`Device::turn`].
+    #[inline]
+    pub fn completed(&mut self, rail: RailId, slot: TxSlot) {
+        self.any = true;
+        self.link.tx_completed(self.now, rail, slot);
+    }
+}
+
+impl<H: Home> Device<H> {
+    /// A frame has arrived, outside of a turn; see [`Arrivals::frame`].
     #[inline]
     pub fn receive_frame(
         &self,
@@ -75,51 +108,39 @@ impl<H: Home> Device<H> {
         .unwrap_or(Fate::Done)
     }
 
-    /// Takes several frames under one hold of the link's lock: `next` gets a function to call for each, at most 64
-    /// times. False, without a call, if there is no such link.
-    #[inline]
-    pub fn receive_frames(
-        &self,
-        link: LinkId,
-        now: Nanos,
-        next: impl FnOnce(&mut dyn FnMut(RailId, RxToken, &[u8], u16) -> Fate),
-    ) -> bool {
-        self.with_link(link, |link| {
-            next(&mut |rail, token, head, frame_len| link.on_frame(now, rail, token, head, frame_len, self));
-        })
-        .is_some()
-    }
-
     /// The home dropped a frame whose payload CRC was wrong.
     pub fn payload_corrupt(&self, link: LinkId) {
         self.with_link(link, Link::payload_corrupt);
     }
 
-    /// A TX descriptor has been consumed.
+    /// A TX descriptor has been consumed, outside of a turn.
     #[inline]
     pub fn tx_completed(&self, link: LinkId, now: Nanos, rail: RailId, slot: TxSlot) {
         self.with_link(link, |link| link.tx_completed(now, rail, slot));
     }
 
-    /// Several TX descriptors have been consumed, under one hold of the link's lock.
-    #[inline]
-    pub fn tx_completed_all(
-        &self,
-        link: LinkId,
-        now: Nanos,
-        rail: RailId,
-        slots: impl IntoIterator<Item = TxSlot>,
-    ) {
-        self.with_link(link, |link| {
-            slots
-                .into_iter()
-                .for_each(|slot| link.tx_completed(now, rail, slot))
-        });
+    /// A turn in which nothing has arrived; see [`Self::turn`].
+    pub fn service(&self, link: LinkId, port: &H::Port, now: Nanos, scratch: &mut Scratch) -> Serviced {
+        self.turn(link, None, port, now, scratch, |_| (), |_| ())
     }
 
-    /// One turn: runs plans, composes, gathers and posts frames, serves timers and endpoints that wait. One
-    /// thread at a time per link; a second one is told `busy`.
-    pub fn service(&self, link: LinkId, port: &H::Port, now: Nanos, scratch: &mut Scratch) -> Serviced {
+    /// One turn: takes what `first` says has arrived, runs plans, composes, gathers and posts frames, serves timers
+    /// and endpoints that wait, and takes what `last` says has arrived and can wait for the next turn. `first` and
+    /// `last` are called with the link's lock held, once, or not at all if there is no such link. `held`
+    /// ([`Self::submit_held`]) is that lock, if the caller has it already. One thread at a time per link; a second
+    /// one is told `busy`.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "all of one turn")]
+    pub fn turn(
+        &self,
+        link: LinkId,
+        mut held: Option<LinkHeld<'_, H>>,
+        port: &H::Port,
+        now: Nanos,
+        scratch: &mut Scratch,
+        first: impl FnOnce(&mut Arrivals<'_, H>),
+        last: impl FnOnce(&mut Arrivals<'_, H>),
+    ) -> Serviced {
         let mut done = Serviced {
             down: true,
             ..Serviced::default()
@@ -127,26 +148,31 @@ impl<H: Home> Device<H> {
         let Some(slot) = self.link_slot(link) else {
             return done;
         };
-        let Some(phase) = slot.turns.enter() else {
+        if self.has_waiting() {
+            // Other locks come before this one.
+            held = None;
+            done.progress = self.serve_waiting(now);
+            done.more = done.progress;
+        }
+        let held = held.filter(|held| held.id == link).map(|held| held.guard);
+        let Some(guard) = held.or_else(|| slot.lock(link)) else {
+            return done;
+        };
+        let Some(phase) = slot.turns.enter(&guard) else {
             return Serviced {
                 busy: true,
                 ..Serviced::default()
             };
         };
         slot.touched.store(false, Ordering::Relaxed);
-        if self.has_waiting() {
-            done.progress = self.serve_waiting(now);
-            done.more = done.progress;
-        }
         let turn = Turn {
             device: self,
             slot,
-            id: link,
             port,
             now,
             phase: &phase,
         };
-        turn.run(scratch, &mut done);
+        turn.run(guard, scratch, &mut done, first, last);
         drop(phase);
         if done.down {
             self.look_at(link, false);
@@ -163,7 +189,6 @@ impl<H: Home> Device<H> {
 struct Turn<'a, H: Home> {
     device: &'a Device<H>,
     slot: &'a LinkSlot<H>,
-    id: LinkId,
     port: &'a H::Port,
     now: Nanos,
     phase: &'a CopyPhase<'a>,
@@ -173,32 +198,29 @@ type Guard<'a, H> = LockGuard<'a, <H as Home>::Lock, Option<Link>>;
 
 impl<'a, H: Home> Turn<'a, H> {
     /// The link's lock is given up for copies only. Nothing is done to a link that was removed meanwhile.
-    fn run(&self, scratch: &mut Scratch, done: &mut Serviced) {
-        let Some(mut guard) = self.slot.lock(self.id) else {
-            return;
-        };
-        if let Some(link) = guard.as_mut() {
-            // What has become due since the last turn can wait until that turn's deadline, or the next turn.
-            if self.slot.deadline.load(Ordering::Relaxed) <= self.now {
-                link.on_timer(self.now);
-            }
+    #[inline(always)]
+    fn run(
+        &self,
+        mut guard: Guard<'a, H>,
+        scratch: &mut Scratch,
+        done: &mut Serviced,
+        first: impl FnOnce(&mut Arrivals<'_, H>),
+        last: impl FnOnce(&mut Arrivals<'_, H>),
+    ) {
+        let Some(link) = guard.as_mut() else { return };
+        done.progress |= self.arrivals(link, first);
+        // What has become due since the last turn can wait until that turn's deadline, or the next turn.
+        if self.slot.deadline.load(Ordering::Relaxed) <= self.now {
+            link.on_timer(self.now);
         }
-        for _ in 0..ROUNDS {
-            let count = collect_plans(&mut guard, scratch);
-            done.more |= count == PLANS;
-            if count == 0 {
-                break;
-            }
-            done.progress = true;
-            let plans = scratch.plans.get_mut(..count).unwrap_or_default();
-            guard = self.run_plans(guard, plans);
+        let mut left = UNLOCKED;
+        if let Some(plan) = self.run_small(link, &mut left, done) {
+            guard = self.run_large(guard, plan, scratch, done);
+            left = UNLOCKED;
         }
         let Some(link) = guard.as_mut() else { return };
-        release_all(link, self.port);
-        let frames = stage(link, self.device, self.now, scratch);
+        let frames = self.stage(link, &mut left, scratch, done);
         if !frames.is_empty() {
-            done.progress = true;
-            done.more |= frames.len() == FRAMES;
             let crc = link.payload_crc();
             guard = self.gather_all(guard, frames, crc);
         }
@@ -206,6 +228,12 @@ impl<'a, H: Home> Turn<'a, H> {
         let posted = self.post_all(link);
         done.progress |= posted != 0;
         done.more |= posted == POSTS;
+        release_all(link, self.port);
+        if self.arrivals(link, last) {
+            // Freed slots may be what frames wait for.
+            done.progress = true;
+            self.slot.touched.store(true, Ordering::Relaxed);
+        }
         done.deadline = link.deadline();
         self.slot
             .deadline
@@ -214,24 +242,115 @@ impl<'a, H: Home> Turn<'a, H> {
         done.down = !link.is_up();
     }
 
-    /// Does what the plans say without the lock, then tells the link.
-    fn run_plans(&self, guard: Guard<'a, H>, plans: &mut [(Option<Plan>, u64)]) -> Guard<'a, H> {
-        drop(guard);
-        for (plan, value) in plans.iter_mut() {
-            *value = plan
-                .as_ref()
-                .map_or(0, |plan| self.device.run(plan, self.port, self.phase));
+    #[inline(always)]
+    fn arrivals(&self, link: &mut Link, take: impl FnOnce(&mut Arrivals<'_, H>)) -> bool {
+        let mut arrivals = Arrivals {
+            device: self.device,
+            link,
+            now: self.now,
+            any: false,
+        };
+        take(&mut arrivals);
+        arrivals.any
+    }
+
+    /// Runs plans under the lock as long as they are small; returns the first that is not.
+    #[inline(always)]
+    fn run_small(&self, link: &mut Link, left: &mut usize, done: &mut Serviced) -> Option<Plan> {
+        while let Some(plan) = link.next_plan() {
+            done.progress = true;
+            let size = match plan {
+                Plan::Copy { len, .. } => AT_LEAST.max(usize::from(len)),
+                _ => AT_LEAST,
+            };
+            match left.checked_sub(size) {
+                Some(rest) => *left = rest,
+                None => return Some(plan),
+            }
+            let value = self.device.run(&plan, self.port, self.phase);
+            link.plan_done(self.now, value, self.device);
         }
-        let mut guard = self.slot.link.lock();
-        if let Some(link) = guard.as_mut() {
-            for (_, value) in plans.iter() {
-                link.plan_done(self.now, *value, self.device);
+        None
+    }
+
+    /// Runs plans, the first of which is `first`, without the lock.
+    #[inline(never)]
+    fn run_large(
+        &self,
+        mut guard: Guard<'a, H>,
+        first: Plan,
+        scratch: &mut Scratch,
+        done: &mut Serviced,
+    ) -> Guard<'a, H> {
+        let mut next = Some(first);
+        for _ in 0..ROUNDS {
+            let Some(link) = guard.as_mut() else { break };
+            let mut count = 0_usize;
+            for (place, _) in scratch.plans.iter_mut().take(PLANS) {
+                *place = next.take().or_else(|| link.next_plan());
+                if place.is_none() {
+                    break;
+                }
+                count = count.saturating_add(1);
+            }
+            done.more |= count == PLANS;
+            let plans = scratch.plans.get_mut(..count).unwrap_or_default();
+            if plans.is_empty() {
+                break;
+            }
+            drop(guard);
+            for (plan, value) in plans.iter_mut() {
+                *value = plan
+                    .as_ref()
+                    .map_or(0, |plan| self.device.run(plan, self.port, self.phase));
+            }
+            guard = self.slot.link.lock();
+            if let Some(link) = guard.as_mut() {
+                for (_, value) in plans.iter() {
+                    link.plan_done(self.now, *value, self.device);
+                }
             }
         }
         guard
     }
 
+    /// Composes frames, and writes small ones into their slots; returns those that are to be gathered without the
+    /// lock.
+    #[inline(always)]
+    fn stage<'s>(
+        &self,
+        link: &mut Link,
+        left: &mut usize,
+        scratch: &'s mut Scratch,
+        done: &mut Serviced,
+    ) -> &'s [Staged] {
+        let mut large = 0_usize;
+        let mut count = 0_usize;
+        while count < FRAMES {
+            let Some(frame) = scratch.staged.get_mut(large) else {
+                break;
+            };
+            if !link.stage(self.now, self.device, frame) {
+                break;
+            }
+            count = count.saturating_add(1);
+            match left.checked_sub(usize::from(frame.len)) {
+                Some(rest) if large == 0 => {
+                    *left = rest;
+                    self.device
+                        .gather(frame, link.payload_crc(), self.port, self.phase);
+                    link.staged(self.now, frame.slot, self.device);
+                }
+                _ => large = large.saturating_add(1),
+            }
+        }
+        done.progress |= count != 0;
+        done.more |= count == FRAMES;
+        scratch.staged.get(..large).unwrap_or_default()
+    }
+
     /// Writes composed frames into their slots without the lock, then tells the link.
+    #[inline(never)]
     fn gather_all(&self, guard: Guard<'a, H>, frames: &[Staged], crc: bool) -> Guard<'a, H> {
         drop(guard);
         for frame in frames {
@@ -246,6 +365,7 @@ impl<'a, H: Home> Turn<'a, H> {
         guard
     }
 
+    #[inline(always)]
     fn post_all(&self, link: &mut Link) -> usize {
         let mut header = [0; 40];
         let mut count = 0_usize;
@@ -258,38 +378,6 @@ impl<'a, H: Home> Turn<'a, H> {
         }
         count
     }
-}
-
-/// Takes plans, at most a batch.
-fn collect_plans(link: &mut Option<Link>, scratch: &mut Scratch) -> usize {
-    let Some(link) = link.as_mut() else { return 0 };
-    let mut count = 0_usize;
-    for (place, _) in scratch.plans.iter_mut().take(PLANS) {
-        let plan = link.next_plan();
-        if plan.is_none() {
-            break;
-        }
-        *place = plan;
-        count = count.saturating_add(1);
-    }
-    count
-}
-
-/// Composes frames, at most a batch.
-fn stage<'s, H: Home>(
-    link: &mut Link,
-    device: &Device<H>,
-    now: Nanos,
-    scratch: &'s mut Scratch,
-) -> &'s [Staged] {
-    let mut count = 0_usize;
-    for staged in scratch.staged.iter_mut().take(FRAMES) {
-        if !link.stage(now, device, staged) {
-            break;
-        }
-        count = count.saturating_add(1);
-    }
-    scratch.staged.get(..count).unwrap_or_default()
 }
 
 impl<H: Home> Device<H> {

@@ -7,7 +7,7 @@ use crate::cq::{CONNECTED, NoRoom, Op, UNSIGNALED};
 use crate::endpoint::{EndpointSlot, HUNGRY, RETRY, STARVED, Tx};
 use crate::host::join_cookie;
 use crate::sync::Ordering;
-use crate::{Device, EndpointId, EndpointKind, EndpointState, Home, LinkId, LockGuard};
+use crate::{Device, EndpointId, EndpointKind, EndpointState, Home, LinkHeld, LinkId};
 
 /// Most entries taken per call: bounds how long a link's lock is held.
 const BATCH: u32 = 64;
@@ -24,24 +24,30 @@ enum Taken {
 
 /// The link whose lock is held from entry to entry.
 struct Session<'a, H: Home> {
-    held: Option<Held<'a, H>>,
+    held: Option<LinkHeld<'a, H>>,
 }
-
-type Held<'a, H> = (LinkId, LockGuard<'a, <H as Home>::Lock, Option<Link>>);
 
 impl<H: Home> Device<H> {
     /// Takes what the client has posted on an endpoint's queues, at most 64 submissions. Returns whether there
-    /// was anything. Call [`Self::service`] on the links afterwards.
+    /// was anything. Call [`Self::turn`] on the links afterwards.
     #[inline]
     pub fn submit(&self, ep: EndpointId, now: Nanos) -> bool {
+        self.submit_held(ep, now).0
+    }
+
+    /// As [`Self::submit`]; also returns the lock of the link that was given work last, still held, for
+    /// [`Self::turn`].
+    #[inline]
+    pub fn submit_held(&self, ep: EndpointId, now: Nanos) -> (bool, Option<LinkHeld<'_, H>>) {
         let Some(slot) = self.endpoint(ep) else {
-            return false;
+            return (false, None);
         };
         let mut progress = false;
         if slot.attention.load(Ordering::Acquire) & (HUNGRY | STARVED) != 0 {
             progress = self.feed(slot, ep, now);
         }
-        self.drain_sq(slot, ep, now) | progress
+        let (drained, held) = self.drain_sq(slot, ep, now);
+        (drained | progress, held)
     }
 
     /// [`Self::submit`] for every endpoint; for homes that poll their clients' queues.
@@ -78,11 +84,17 @@ impl<H: Home> Device<H> {
         }
     }
 
-    /// Takes entries off an endpoint's submission queue.
-    pub(crate) fn drain_sq(&self, slot: &EndpointSlot<H>, ep: EndpointId, now: Nanos) -> bool {
+    /// Takes entries off an endpoint's submission queue. Returns whether there were any, and the lock of the link
+    /// that was given work last.
+    pub(crate) fn drain_sq(
+        &self,
+        slot: &EndpointSlot<H>,
+        ep: EndpointId,
+        now: Nanos,
+    ) -> (bool, Option<LinkHeld<'_, H>>) {
         let mut guard = slot.tx.lock();
         let Some(tx) = guard.as_mut().filter(|tx| tx.id == ep) else {
-            return false;
+            return (false, None);
         };
         let mut session = Session { held: None };
         let mut count = 0_u32;
@@ -113,7 +125,7 @@ impl<H: Home> Device<H> {
         if count == BATCH {
             self.attend(slot, ep, RETRY);
         }
-        count != 0
+        (count != 0, session.held)
     }
 
     /// Receives have been posted, or completions polled, on an endpoint messages wait for.
@@ -159,7 +171,9 @@ impl<H: Home> Device<H> {
             self.close_flows(&mut tx.handles, now);
         }
         self.close_target(ep, now);
-        self.drain_sq(slot, ep, now) | self.flush_receives(slot, ep)
+        let (drained, held) = self.drain_sq(slot, ep, now);
+        drop(held);
+        drained | self.flush_receives(slot, ep)
     }
 
     fn take<'a>(
@@ -390,7 +404,7 @@ impl<'a, H: Home> Session<'a, H> {
     /// Holds the lock of that link, and no other; false if the link is gone.
     #[inline]
     fn hold(&mut self, device: &'a Device<H>, id: LinkId) -> bool {
-        if self.held.as_ref().is_some_and(|(held, _)| *held == id) {
+        if self.held.as_ref().is_some_and(|held| held.id == id) {
             return true;
         }
         // The other link's lock goes first: no thread holds two.
@@ -398,13 +412,13 @@ impl<'a, H: Home> Session<'a, H> {
         self.held = device
             .link_slot(id)
             .and_then(|slot| slot.touch(id))
-            .map(|guard| (id, guard));
+            .map(|guard| LinkHeld { id, guard });
         self.held.is_some()
     }
 
     #[inline]
     fn link(&mut self) -> Option<&mut Link> {
-        self.held.as_mut().and_then(|(_, guard)| guard.as_mut())
+        self.held.as_mut().and_then(|held| held.guard.as_mut())
     }
 }
 

@@ -4,12 +4,16 @@
 //! every cable. A caller leaves it at the end of each call; the keeper takes over when nobody has called for a
 //! grace period, arms the cables' wake-up words and sleeps.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use usb4_device::{Device, DeviceConfig, DeviceStorage, EndpointId, Leave, LinkId, Notified, Owner, Scratch};
+use usb4_device::{
+    Arrivals, Device, DeviceConfig, DeviceStorage, EndpointId, Leave, LinkHeld, LinkId, Notified, Owner,
+    Scratch,
+};
 use usb4_engine::{Fate, Nanos, RailId, RxToken, TxSlot};
 use usb4_wire::NodeId;
 
@@ -100,6 +104,28 @@ struct Roster {
     ports: Arc<[Arc<Port>]>,
     /// Endpoints whose queues are polled.
     endpoints: Arc<[EndpointId]>,
+}
+
+/// What a turn is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// Nothing in particular. Work that was posted is looked for, like deadlines, from time to time.
+    Look,
+    /// Work has been posted, and this is the time: it is looked for at once.
+    Posted(Nanos),
+    /// A client has put entries on this endpoint's queues.
+    Queue(EndpointId),
+}
+
+/// What there is to do on a cable in a turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tasks {
+    /// Frames have arrived.
+    frames: bool,
+    /// Slots have come back; the engine learns it after it has sent what it has to send.
+    completions: bool,
+    /// Slots are handed back after that.
+    hand_back: bool,
 }
 
 /// One turn of the owner.
@@ -273,7 +299,7 @@ impl Core {
             self.be_patient(&self.refused, PATIENCE);
             return false;
         }
-        let done = self.spin(None);
+        let done = self.spin(Work::Look);
         if done {
             self.idle.store(0, Ordering::Relaxed);
         } else {
@@ -285,19 +311,23 @@ impl Core {
     /// Takes what has been posted on an endpoint's queues and sends it on its way.
     #[inline]
     pub(crate) fn submit(&self, endpoint: EndpointId) {
+        if self.owner.try_spin() {
+            self.spin(Work::Queue(endpoint));
+            return;
+        }
         let time = now();
         if !self.device.submit(endpoint, time) {
             return;
         }
         loop {
-            if self.owner.try_spin() {
-                self.spin(Some(time));
-                return;
-            }
             match self.owner.notify() {
                 // It looks at everything again before it leaves.
                 Notified::Owned => return,
                 Notified::Idle | Notified::Left => {}
+            }
+            if self.owner.try_spin() {
+                self.spin(Work::Posted(time));
+                return;
             }
         }
     }
@@ -305,7 +335,7 @@ impl Core {
     /// Links have got something to say outside of the data path: sends it.
     pub(crate) fn nudge(&self) {
         if self.drivers == Drivers::Anybody && self.owner.try_spin() {
-            self.spin(Some(now()));
+            self.spin(Work::Posted(now()));
         } else {
             // Whoever owns looks again; if nobody does any more, the keeper.
             let _ = self.owner.notify();
@@ -316,15 +346,15 @@ impl Core {
 
     /// The calling thread has taken the owner word as a spinner: works and leaves. See [`Core::turn`].
     #[inline]
-    fn spin(&self, mut posted: Option<Nanos>) -> bool {
+    fn spin(&self, mut work: Work) -> bool {
         let mut done = false;
         let mut turns = 0;
         loop {
             // SAFETY: we are the owner.
-            done |= unsafe { self.turn(posted) };
+            done |= unsafe { self.turn(work) };
             turns += 1;
             match self.owner.leave_spin(turns >= TURNS_FOR_OTHERS) {
-                Leave::Work => posted = Some(now()),
+                Leave::Work => work = Work::Posted(now()),
                 Leave::Watched => return done,
                 Leave::StartTimer => {
                     self.wake_keeper();
@@ -348,13 +378,12 @@ impl Core {
     }
 
     /// Looks at every port once: serves those where something has arrived, those that have been given work, and
-    /// those whose deadline has passed. With `posted`, which is the time then, work is looked for at once; else, like
-    /// deadlines, from time to time. Returns whether anything was done.
+    /// those whose deadline has passed. Returns whether anything was done.
     ///
     /// # Safety
     /// The caller is the owner.
     #[inline]
-    pub(crate) unsafe fn turn(&self, posted: Option<Nanos>) -> bool {
+    pub(crate) unsafe fn turn(&self, work: Work) -> bool {
         // SAFETY: the caller is the owner.
         let mut poller = unsafe { self.poller.borrow() };
         let poller = &mut *poller;
@@ -365,11 +394,39 @@ impl Core {
         }
         poller.turns = poller.turns.wrapping_add(1);
         let mut turn = Turn {
-            posted: posted.is_some(),
+            posted: false,
             look: poller.turns % LOOK_EVERY == 0,
-            time: posted,
+            time: None,
         };
         let mut done = false;
+        match work {
+            Work::Look => {}
+            Work::Posted(time) => {
+                turn.time = Some(time);
+                turn.posted = true;
+            }
+            Work::Queue(endpoint) => {
+                let (taken, held) = self.device.submit_held(endpoint, turn.time());
+                if let Some(held) = held {
+                    let port = poller.roster.ports.iter().find(|port| port.link == held.id());
+                    if let Some(port) = port.filter(|port| !port.is_broken()) {
+                        // SAFETY: the caller is the owner.
+                        unsafe {
+                            let completions = port.cable.sender().ready();
+                            let mut tasks = Tasks {
+                                frames: false,
+                                completions,
+                                hand_back: true,
+                            };
+                            let (scratch, head) = (&mut poller.scratch, &mut poller.head);
+                            self.serve(port, Some(held), &mut tasks, turn.time(), scratch, head);
+                        }
+                    }
+                }
+                done |= taken;
+                turn.posted = taken;
+            }
+        }
         for endpoint in poller.roster.endpoints.iter() {
             done |= self.device.submit(*endpoint, turn.time());
         }
@@ -391,18 +448,16 @@ impl Core {
         scratch: &mut Scratch,
         head: &mut [u8; SLOT],
     ) -> bool {
-        if port.broken.load(Ordering::Relaxed) {
-            return false;
-        }
+        let cable = &*port.cable;
         // SAFETY: the caller is the owner.
-        let (completions, frames) = unsafe { (port.cable.sender().ready(), port.cable.receiver().ready()) };
+        let (completions, frames) = unsafe { (cable.sender().ready(), cable.receiver().ready()) };
         let arrived = completions | frames;
         if !arrived {
             // SAFETY: the caller is the owner.
             unsafe {
-                if port.cable.receiver().is_holding_back() && !turn.posted {
-                    port.cable.receiver().hand_back();
-                    port.cable.kick();
+                if cable.receiver().is_holding_back() && !turn.posted {
+                    cable.receiver().hand_back();
+                    cable.kick();
                 }
             }
             if !turn.posted && !turn.look {
@@ -413,115 +468,83 @@ impl Core {
                 return false;
             }
         }
-        let time = turn.time();
+        if port.is_broken() {
+            return false;
+        }
         // What a client waits for comes first: slots that are handed back can wait for a turn or two.
-        let serve_first = frames || turn.posted || !completions;
         let late = port.late.load(Ordering::Relaxed);
         let put_off = frames && completions && late < PUT_OFF;
         port.late
             .store(if put_off { late + 1 } else { 0 }, Ordering::Relaxed);
-        let mut done = arrived;
-        // SAFETY: the caller is the owner.
-        let taken = unsafe {
-            let received = if frames {
-                self.take_frames(port, time, head)
-            } else {
-                Ok(())
-            };
-            if serve_first {
-                done |= self.serve(port, time, scratch);
-            }
-            let handed_back = completions && !put_off;
-            let completed = if handed_back {
-                self.take_completions(port, time)
-            } else {
-                Ok(())
-            };
-            if !serve_first {
-                self.serve(port, time, scratch);
-            }
-            received.and(completed)
+        let mut tasks = Tasks {
+            frames,
+            completions: completions && !put_off,
+            hand_back: turn.posted,
         };
-        if taken.is_err() {
-            self.break_port(port);
-            return false;
-        }
         // SAFETY: the caller is the owner.
-        unsafe {
-            if turn.posted {
-                port.cable.receiver().hand_back();
-            }
-            port.cable.kick();
-        }
-        done
+        arrived | unsafe { self.serve(port, None, &mut tasks, turn.time(), scratch, head) }
     }
 
-    /// Has the engine do what there is to do on a link. Returns whether there was anything.
-    #[inline]
-    fn serve(&self, port: &Port, time: Nanos, scratch: &mut Scratch) -> bool {
+    /// Has the engine do what there is to do on a link, whose lock may be held already, and do what the cable wants
+    /// done. Returns whether the engine did anything.
+    ///
+    /// # Safety
+    /// The caller is the owner.
+    #[inline(never)]
+    unsafe fn serve(
+        &self,
+        port: &Port,
+        mut held: Option<LinkHeld<'_, SoftHome>>,
+        tasks: &mut Tasks,
+        time: Nanos,
+        scratch: &mut Scratch,
+        head: &mut [u8; SLOT],
+    ) -> bool {
+        let cable = &*port.cable;
         let mut done = false;
+        let hostile = Cell::new(false);
+        let tasks = Cell::from_mut(tasks);
         for _ in 0..BATCH {
-            let serviced = self.device.service(port.link, &port.cable, time, scratch);
+            let serviced = self.device.turn(
+                port.link,
+                held.take(),
+                cable,
+                time,
+                scratch,
+                |arrivals| {
+                    let todo = tasks.get();
+                    if todo.frames {
+                        // SAFETY: the caller is the owner.
+                        hostile.set(unsafe { take_frames(cable, arrivals, head) }.is_err());
+                    }
+                },
+                |arrivals| {
+                    let todo = tasks.take();
+                    // SAFETY: the caller is the owner.
+                    unsafe {
+                        if todo.completions && take_completions(cable, arrivals).is_err() {
+                            hostile.set(true);
+                        }
+                        if todo.hand_back {
+                            cable.receiver().hand_back();
+                        }
+                    }
+                },
+            );
             let deadline = serviced.deadline.unwrap_or(NEVER);
             port.deadline.store(deadline, Ordering::Relaxed);
             done |= serviced.progress;
-            if serviced.down {
+            if serviced.down | hostile.get() {
                 self.break_port(port);
+                break;
             }
-            if !serviced.more || serviced.busy || serviced.down {
+            if !serviced.more || serviced.busy {
                 break;
             }
         }
+        // SAFETY: the caller is the owner.
+        unsafe { cable.kick() };
         done
-    }
-
-    /// # Safety
-    /// The caller is the owner.
-    #[inline]
-    unsafe fn take_completions(&self, port: &Port, time: Nanos) -> Result<(), Hostile> {
-        let mut slots = [0; BATCH];
-        let mut count = 0;
-        {
-            // SAFETY: the caller is the owner.
-            let mut sender = unsafe { port.cable.sender() };
-            while let Some(place) = slots.get_mut(count) {
-                let Some(slot) = sender.completed()? else { break };
-                *place = slot;
-                count += 1;
-            }
-        }
-        let slots = slots.iter().take(count).map(|slot| TxSlot(*slot));
-        self.device.tx_completed_all(port.link, time, RAIL, slots);
-        Ok(())
-    }
-
-    /// # Safety
-    /// The caller is the owner.
-    #[inline]
-    unsafe fn take_frames(&self, port: &Port, time: Nanos, head: &mut [u8; SLOT]) -> Result<(), Hostile> {
-        let cable = &*port.cable;
-        let mut result = Ok(());
-        self.device.receive_frames(port.link, time, |receive| {
-            for _ in 0..BATCH {
-                // SAFETY: the caller is the owner.
-                let arrival = match unsafe { cable.receiver() }.arrival() {
-                    Ok(Some(arrival)) => arrival,
-                    Ok(None) => break,
-                    Err(hostile) => {
-                        result = Err(hostile);
-                        break;
-                    }
-                };
-                cable.prefetch(arrival);
-                let head = cable.copy_head(arrival, head);
-                let token = RxToken(u32::from(arrival.slot));
-                if receive(RAIL, token, head, arrival.len) == Fate::Done {
-                    // SAFETY: the caller is the owner.
-                    unsafe { cable.receiver() }.release(arrival.slot);
-                }
-            }
-        });
-        result
     }
 
     /// Takes a port out of service and tells the keeper, which ends its link.
@@ -531,4 +554,43 @@ impl Core {
         self.trouble.store(true, Ordering::Release);
         self.wake_keeper();
     }
+}
+
+/// Tells the engine which frames the neighbour has done with.
+///
+/// # Safety
+/// The caller is the owner.
+#[inline]
+unsafe fn take_completions(cable: &Cable, arrivals: &mut Arrivals<'_, SoftHome>) -> Result<(), Hostile> {
+    // SAFETY: the caller is the owner; the engine does not use the port for this.
+    let mut sender = unsafe { cable.sender() };
+    for _ in 0..BATCH {
+        let Some(slot) = sender.completed()? else { break };
+        arrivals.completed(RAIL, TxSlot(slot));
+    }
+    Ok(())
+}
+
+/// Hands the frames that have arrived to the engine.
+///
+/// # Safety
+/// The caller is the owner.
+#[inline]
+unsafe fn take_frames(
+    cable: &Cable,
+    arrivals: &mut Arrivals<'_, SoftHome>,
+    head: &mut [u8; SLOT],
+) -> Result<(), Hostile> {
+    // SAFETY: the caller is the owner; the engine does not use the port for this.
+    let mut receiver = unsafe { cable.receiver() };
+    for _ in 0..BATCH {
+        let Some(arrival) = receiver.arrival()? else { break };
+        cable.prefetch(arrival);
+        let head = cable.copy_head(arrival, head);
+        let token = RxToken(u32::from(arrival.slot));
+        if arrivals.frame(RAIL, token, head, arrival.len) == Fate::Done {
+            receiver.release(arrival.slot);
+        }
+    }
+    Ok(())
 }

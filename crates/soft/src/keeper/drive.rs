@@ -8,7 +8,7 @@ use usb4_engine::Nanos;
 
 use super::Keeper;
 use crate::clock::now;
-use crate::core::{Drivers, Port};
+use crate::core::{Drivers, Port, Work};
 
 /// How long a spinner may stay away before the keeper takes over.
 pub(super) const GRACE: Nanos = 1_000_000;
@@ -106,10 +106,11 @@ impl Keeper {
         let start = now();
         let mut busy = start;
         // Whatever was announced while nobody drove.
-        let mut posted = Some(start);
+        let mut work = Work::Posted(start);
         loop {
             // SAFETY: the keeper owns.
-            let done = unsafe { self.core.turn(posted.take()) };
+            let done = unsafe { self.core.turn(work) };
+            work = Work::Look;
             let time = now();
             if done {
                 busy = time;
@@ -129,7 +130,7 @@ impl Keeper {
             }
             self.disarm();
             busy = now();
-            posted = Some(busy);
+            work = Work::Posted(busy);
         }
     }
 

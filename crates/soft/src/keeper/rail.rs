@@ -11,7 +11,7 @@ use super::Keeper;
 use super::calls::Stage;
 use crate::cable::{Cable, SLOTS};
 use crate::clock::now;
-use crate::core::{Port, RAIL};
+use crate::core::{Port, RAIL, Work};
 use crate::crc::crc32c;
 use crate::directory::Failure;
 use crate::home::random;
@@ -216,7 +216,7 @@ impl Keeper {
                 // Bounded: the peer can fill its slots no more than a few times once it is gone.
                 for _ in 0..64 {
                     // SAFETY: the keeper owns.
-                    if !unsafe { self.core.turn(Some(now())) } {
+                    if !unsafe { self.core.turn(Work::Posted(now())) } {
                         break;
                     }
                 }
@@ -259,7 +259,7 @@ impl Keeper {
             // Asked before the turn: the processor may be away for as long between the two.
             let late = now() > end;
             // SAFETY: the keeper owns.
-            let done = unsafe { self.core.turn(Some(now())) };
+            let done = unsafe { self.core.turn(Work::Posted(now())) };
             let quiet = self.core.ports().iter().all(|port| port.deadline().is_none());
             if (quiet && !done) || late {
                 break;

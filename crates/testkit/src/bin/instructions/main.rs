@@ -186,20 +186,30 @@ impl Side {
     /// A turn of whoever drives this host.
     #[inline(always)]
     fn turn(&mut self, now: Nanos) {
-        while let Some(slot) = self.wire.take_completion() {
-            self.device.tx_completed(self.link, now, RAIL, slot);
-        }
-        while let Some((token, len)) = self.wire.take_arrival() {
-            let frame = self.wire.frame(token);
-            let head = frame.get(..usize::from(len)).unwrap_or_default();
-            let fate = self.device.receive_frame(self.link, now, RAIL, token, head, len);
-            drop(frame);
-            if fate == Fate::Done {
-                usb4_device::Port::release(&self.wire, token);
-            }
-        }
-        self.device.submit(self.ep, now);
-        self.device.service(self.link, &self.wire, now, &mut self.scratch);
+        let (_, held) = self.device.submit_held(self.ep, now);
+        let wire = &self.wire;
+        self.device.turn(
+            self.link,
+            held,
+            wire,
+            now,
+            &mut self.scratch,
+            |arrivals| {
+                while let Some(slot) = wire.take_completion() {
+                    arrivals.completed(RAIL, slot);
+                }
+                while let Some((token, len)) = wire.take_arrival() {
+                    let frame = wire.frame(token);
+                    let head = frame.get(..usize::from(len)).unwrap_or_default();
+                    let fate = arrivals.frame(RAIL, token, head, len);
+                    drop(frame);
+                    if fate == Fate::Done {
+                        usb4_device::Port::release(wire, token);
+                    }
+                }
+            },
+            |_| (),
+        );
     }
 
     fn poll(&mut self) -> Result<()> {
