@@ -214,7 +214,16 @@ impl<'a, H: Home> Turn<'a, H> {
             link.on_timer(self.now);
         }
         let mut left = UNLOCKED;
-        if let Some(plan) = self.run_small(link, &mut left, done) {
+        let ran = link.run_plans(self.now, self.device, |plan| {
+            let size = match plan {
+                Plan::Copy { len, .. } => AT_LEAST.max(usize::from(*len)),
+                _ => AT_LEAST,
+            };
+            left = left.checked_sub(size)?;
+            Some(self.device.run(plan, self.port, self.phase))
+        });
+        done.progress |= ran != 0;
+        if let Some(plan) = link.next_plan() {
             guard = self.run_large(guard, plan, scratch, done);
             left = UNLOCKED;
         }
@@ -254,25 +263,6 @@ impl<'a, H: Home> Turn<'a, H> {
         arrivals.any
     }
 
-    /// Runs plans under the lock as long as they are small; returns the first that is not.
-    #[inline(always)]
-    fn run_small(&self, link: &mut Link, left: &mut usize, done: &mut Serviced) -> Option<Plan> {
-        while let Some(plan) = link.next_plan() {
-            done.progress = true;
-            let size = match plan {
-                Plan::Copy { len, .. } => AT_LEAST.max(usize::from(len)),
-                _ => AT_LEAST,
-            };
-            match left.checked_sub(size) {
-                Some(rest) => *left = rest,
-                None => return Some(plan),
-            }
-            let value = self.device.run(&plan, self.port, self.phase);
-            link.plan_done(self.now, value, self.device);
-        }
-        None
-    }
-
     /// Runs plans, the first of which is `first`, without the lock.
     #[inline(never)]
     fn run_large(
@@ -282,6 +272,7 @@ impl<'a, H: Home> Turn<'a, H> {
         scratch: &mut Scratch,
         done: &mut Serviced,
     ) -> Guard<'a, H> {
+        done.progress = true;
         let mut next = Some(first);
         for _ in 0..ROUNDS {
             let Some(link) = guard.as_mut() else { break };
