@@ -72,13 +72,28 @@ impl Ahead {
     }
 
     /// A frame of so many chunks is sent; returns its round.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sent(&mut self, chunks: u32) -> u8 {
+        self.chunks = self.chunks.wrapping_add(chunks);
+        let number = self.last;
+        let share = self.limit >> 3;
+        if let Some(round) = self.round(number) {
+            let sum = round.chunks.wrapping_add(chunks);
+            if sum <= share {
+                round.open = round.open.wrapping_add(1);
+                round.chunks = sum;
+                return number;
+            }
+        }
+        self.sent_beyond(chunks)
+    }
+
+    /// The newest round is full: the frame goes to the next, if there is one and it is not the first of its own.
+    #[inline(never)]
+    fn sent_beyond(&mut self, chunks: u32) -> u8 {
         let next = self.last.wrapping_add(1);
         let left = usize::from(next.wrapping_sub(self.first)) < ROUNDS;
-        let limit = self.limit >> 3;
-        let full = |round: &Round| round.chunks != 0 && round.chunks.saturating_add(chunks) > limit;
-        if left && self.round(self.last).is_some_and(|round| full(round)) {
+        if left && self.round(self.last).is_some_and(|round| round.chunks != 0) {
             self.last = next;
             if let Some(round) = self.round(next) {
                 *round = Round::default();
@@ -88,7 +103,6 @@ impl Ahead {
             round.open = round.open.wrapping_add(1);
             round.chunks = round.chunks.wrapping_add(chunks);
         }
-        self.chunks = self.chunks.wrapping_add(chunks);
         self.last
     }
 

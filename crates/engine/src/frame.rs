@@ -12,7 +12,7 @@ pub(crate) const HEADER: u16 = 40;
 const TRAILER: u16 = 4;
 
 /// Length of the shortest chunk header.
-const CHUNK_HEADER: u16 = 16;
+pub(crate) const CHUNK_HEADER: u16 = 16;
 
 const _: () = assert!(
     HEADER as usize == FRAME_HEADER_LEN
@@ -62,6 +62,7 @@ pub(crate) struct Composer<'a> {
 }
 
 impl<'a> Composer<'a> {
+    #[inline(always)]
     pub(crate) fn new(out: &'a mut Staged, frame_size: u16, payload_crc: bool, gather: u64) -> Self {
         out.head_len = 0;
         out.seg_count = 0;
@@ -161,7 +162,7 @@ impl<'a> Composer<'a> {
 
     /// Adds a piece of the payload of the chunk that is added next. Its place is relative to the payload's
     /// start until the frame is complete.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn piece(&mut self, before: u16, source: Source, len: u16) {
         if len == 0 {
             return;
@@ -177,7 +178,7 @@ impl<'a> Composer<'a> {
     }
 
     /// Completes the frame; returns the length of its head, frame header included.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish(self, payload_crc: bool) -> u16 {
         let head_len = self.out.head_len.wrapping_add(HEADER);
         match self.out.segs.get_mut(..usize::from(self.out.seg_count)) {

@@ -58,6 +58,12 @@ impl<const L: usize> List<L> {
         (self.tail != NONE).then_some(self.tail)
     }
 
+    /// The element that is alone in the list.
+    #[inline(always)]
+    pub(crate) fn only(&self) -> Option<u32> {
+        (self.head != NONE && self.head == self.tail).then_some(self.head)
+    }
+
     /// Appends an element, unless it is in such a list already.
     #[inline]
     pub(crate) fn push<T: Linked<L>>(&mut self, slab: &mut [T], index: u32) {
@@ -89,6 +95,13 @@ impl<const L: usize> List<L> {
             self.tail = index;
         }
         self.head = index;
+    }
+
+    /// Takes the element off that [`List::only`] has told.
+    #[inline(always)]
+    pub(crate) fn pop_only<T: Linked<L>>(&mut self, item: &mut T) {
+        *item.link() = OUT;
+        *self = Self::default();
     }
 
     /// Moves the first element to the front of another list of this kind, and returns it.

@@ -150,6 +150,8 @@ pub(crate) struct Ops {
     pub(crate) slab: Slab<Op>,
     free: List<0>,
     used: u32,
+    /// With that many in use, few are left.
+    low: u32,
 }
 
 impl Ops {
@@ -161,7 +163,13 @@ impl Ops {
         for index in (0..NONE).take(slab.len()).rev() {
             free.push_front(&mut slab, index);
         }
-        Self { slab, free, used: 0 }
+        let count = u32::try_from(slab.len()).unwrap_or(NONE);
+        Self {
+            slab,
+            free,
+            used: 0,
+            low: count.wrapping_sub(count >> 3),
+        }
     }
 
     #[inline]
@@ -183,7 +191,7 @@ impl Ops {
     /// Whether few are left, so that their completion is urgent.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
-        self.used as usize >= self.slab.len().wrapping_sub(self.slab.len() >> 3)
+        self.used >= self.low
     }
 
     /// Puts work into a free operation.

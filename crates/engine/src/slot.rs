@@ -63,6 +63,29 @@ pub struct Slot {
     pub(crate) len: u16,
 }
 
+impl Slot {
+    #[inline(always)]
+    fn begin(&mut self, frame: Frame, round: bool) {
+        self.state = State::Staging;
+        self.acked = false;
+        self.probe = false;
+        self.round = round;
+        self.response = frame.response;
+        self.ack_now = frame.ack_now;
+        self.flow = frame.flow;
+        self.epoch = frame.epoch;
+        self.crc = frame.crc;
+        self.head_len = frame.head_len;
+        self.len = frame.len;
+    }
+}
+
+/// The home's name for the slot at `index`; there are no more than that has numbers for.
+#[inline(always)]
+fn slot_of(index: u32) -> TxSlot {
+    TxSlot((index & 0xffff) as u16)
+}
+
 impl Linked<0> for Slot {
     #[inline]
     fn link(&mut self) -> &mut u32 {
@@ -92,6 +115,25 @@ impl Default for Slot {
             len: 0,
         }
     }
+}
+
+/// What is noted of a frame when it is staged.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame {
+    /// It carries responses only.
+    pub(crate) response: bool,
+    /// It wants an acknowledgement without delay.
+    pub(crate) ack_now: bool,
+    /// If all chunks are requests of one flow: that flow. Else [`NONE`].
+    pub(crate) flow: u32,
+    /// If all chunks are requests of one flow: their epoch.
+    pub(crate) epoch: u8,
+    /// CRC of the chunk headers.
+    pub(crate) crc: u32,
+    /// Frame header and chunk headers.
+    pub(crate) head_len: u16,
+    /// The whole frame.
+    pub(crate) len: u16,
 }
 
 /// All TX slots of a link.
@@ -232,56 +274,53 @@ impl Slots {
 
     /// The slot the next staging gets.
     #[inline]
-    pub(crate) fn peek_free(&self) -> Option<u32> {
-        self.free.front()
+    pub(crate) fn peek_free(&self) -> Option<TxSlot> {
+        self.free.front().map(slot_of)
     }
 
-    /// Begins the staging of a frame of so many chunks in the slot [`Slots::peek_free`] told.
-    #[inline]
-    pub(crate) fn stage(&mut self, chunks: u32, fill: impl FnOnce(&mut Slot)) {
+    /// Begins the staging of a frame of so many chunks in the slot [`Slots::peek_free`] has told.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, chunks: u32, frame: Frame) {
         let ahead = self.ahead.sent(chunks);
-        self.begin(|slot| {
-            slot.ahead = ahead;
-            fill(slot);
-        });
-    }
-
-    #[inline]
-    fn begin(&mut self, fill: impl FnOnce(&mut Slot)) {
-        let Some(index) = self.take() else { return };
-        self.staged = self.staged.wrapping_add(1);
-        let Some(slot) = at_mut(&mut self.slab, index) else {
+        let (queue, waiting) = if frame.response {
+            (&mut self.responses, &mut self.waiting_responses)
+        } else {
+            (&mut self.requests, &mut self.waiting_requests)
+        };
+        let Some(index) = self.free.pop(&mut self.slab) else {
             return;
         };
-        slot.state = State::Staging;
-        slot.acked = false;
-        slot.probe = false;
-        slot.round = self.round;
-        fill(slot);
-        let ready = if slot.response {
-            self.waiting_responses = self.waiting_responses.wrapping_add(1);
-            &mut self.responses
-        } else if slot.probe {
-            &mut self.probes
-        } else {
-            self.waiting_requests = self.waiting_requests.wrapping_add(1);
-            &mut self.requests
-        };
-        ready.push(&mut self.slab, index);
+        self.free_count = self.free_count.wrapping_sub(1);
+        *waiting = waiting.wrapping_add(1);
+        if let Some(slot) = at_mut(&mut self.slab, index) {
+            slot.begin(frame, self.round);
+            slot.ahead = ahead;
+        }
+        queue.push(&mut self.slab, index);
+        self.begin();
+    }
+
+    /// One more gather is under way.
+    #[inline(always)]
+    fn begin(&mut self) {
+        self.staged = self.staged.wrapping_add(1);
         let [even, odd] = &mut self.gathering;
         let gathering = if self.round { odd } else { even };
         *gathering = gathering.wrapping_add(1);
     }
 
-    /// Begins the staging of a probe, which is free again when its descriptor completes.
-    pub(crate) fn stage_probe(&mut self, fill: impl FnOnce(&mut Slot)) {
-        self.begin(|slot| {
-            fill(slot);
+    /// Begins the staging of a probe for a rail in the slot [`Slots::peek_free`] has told. It is free again when its
+    /// descriptor completes.
+    pub(crate) fn stage_probe(&mut self, rail: u8, frame: Frame) {
+        let Some(index) = self.take() else { return };
+        if let Some(slot) = at_mut(&mut self.slab, index) {
+            slot.begin(frame, self.round);
             slot.probe = true;
             slot.acked = true;
-            slot.response = false;
-            slot.flow = NONE;
-        });
+            slot.rail = rail;
+        }
+        self.probes.push(&mut self.slab, index);
+        self.begin();
     }
 
     /// The home has gathered a slot; it may be posted when those staged before it have been. False if it was not

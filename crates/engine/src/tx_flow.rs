@@ -156,6 +156,12 @@ impl TxFlow {
         }
     }
 
+    /// Whether the next request chunk is a part of an operation.
+    #[inline(always)]
+    pub(crate) fn sends_plainly(&self) -> bool {
+        self.state == TxState::Open && !self.paused && self.opened
+    }
+
     /// Whether the flow takes response chunks.
     #[inline]
     pub(crate) fn takes_responses(&self) -> bool {

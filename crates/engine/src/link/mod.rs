@@ -18,6 +18,7 @@
 
 mod fail;
 mod flows;
+mod plain;
 mod plans;
 mod post;
 mod request;
@@ -93,6 +94,9 @@ pub struct Link {
     reset: Option<RailId>,
     join_offer: Option<u64>,
     join_received: Option<u64>,
+    /// The usual frames, chunks and plans go the way of all: the outcome must be the same.
+    #[cfg(test)]
+    long_way: bool,
 }
 
 impl Link {
@@ -157,6 +161,8 @@ impl Link {
             reset: None,
             join_offer: None,
             join_received: None,
+            #[cfg(test)]
+            long_way: false,
             counters: Counters::default(),
             config,
         }
@@ -215,6 +221,15 @@ impl Link {
                 .is_some_and(|rail| rail.attached() && test(rail));
         }
         self.attached().any(test)
+    }
+
+    /// Whether the usual frames, chunks and plans may take a short way.
+    #[inline(always)]
+    fn takes_short_ways(&self) -> bool {
+        #[cfg(test)]
+        return !self.long_way;
+        #[cfg(not(test))]
+        true
     }
 
     /// Whether the link has a rail and has not failed.

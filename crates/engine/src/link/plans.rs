@@ -22,6 +22,9 @@ impl Link {
     /// The oldest plan taken is done; `old_value` is an atomic's value before the operation, else 0.
     #[inline]
     pub fn plan_done<H: Host + ?Sized>(&mut self, now: Nanos, old_value: u64, host: &H) {
+        if !self.takes_short_ways() {
+            return self.any_plan_done(now, old_value, host);
+        }
         let Self {
             plans,
             tokens,

@@ -4,8 +4,9 @@ use usb4_wire::{Chunk, FrameHeader};
 
 use super::Link;
 use crate::frame::{Composer, HEADER, trailer};
-use crate::list::at;
+use crate::list::{NONE, at};
 use crate::rail::{Class, NO_SLOT, Rail, earlier};
+use crate::slot::Frame;
 use crate::{Host, Nanos, Post, RailId, Staged, TxSlot};
 
 /// How much later than on the best rail a frame may arrive when the best rail is full. Bounds how far rails drift
@@ -286,10 +287,7 @@ impl Link {
                 && rail.can_send(Class::Reserve)
         });
         let Some((id, _)) = due else { return false };
-        let Some(index) = self.slots.peek_free() else {
-            return false;
-        };
-        let Ok(slot) = u16::try_from(index) else {
+        let Some(slot) = self.slots.peek_free() else {
             return false;
         };
         let payload_crc = self.config.payload_crc;
@@ -297,15 +295,18 @@ impl Link {
         frame.response(&Chunk::Ping);
         let head_len = frame.finish(payload_crc);
         let crc = host.crc32c(0, out.head());
-        out.slot = TxSlot(slot);
-        let len = out.len;
+        out.slot = slot;
         self.probing |= rail_bit(id);
-        self.slots.stage_probe(|slot| {
-            slot.rail = id;
-            slot.crc = crc;
-            slot.head_len = head_len;
-            slot.len = len;
-        });
+        let frame = Frame {
+            response: false,
+            ack_now: false,
+            flow: NONE,
+            epoch: 0,
+            crc,
+            head_len,
+            len: out.len,
+        };
+        self.slots.stage_probe(id, frame);
         true
     }
 

@@ -43,6 +43,9 @@ impl Link {
         host: &H,
     ) -> bool {
         let SendRef { seq, len, .. } = send;
+        if !self.takes_short_ways() {
+            return self.on_any_send(now, send, token, urgent, host);
+        }
         let Self {
             rx_flows,
             tokens,

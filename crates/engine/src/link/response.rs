@@ -22,8 +22,9 @@ impl Link {
         token: RxToken,
         host: &H,
     ) -> bool {
+        let short = self.takes_short_ways();
         match at_mut(&mut self.tx_flows, seq.flow) {
-            Some(flow) if flow.is_plainly_next(seq) => {
+            Some(flow) if short && flow.is_plainly_next(seq) => {
                 flow.response_csn = flow.response_csn.wrapping_add(1);
                 if flow.takes_exec_ack(csn) {
                     self.complete(seq.flow, host);

@@ -8,6 +8,7 @@ use crate::list::{NONE, at, at_mut};
 use crate::op::Op;
 use crate::rail::Class;
 use crate::rx_flow::RxState;
+use crate::slot::Frame;
 use crate::stream::Answer;
 use crate::tx_flow::TxFlow;
 use crate::{Host, MemAt, Nanos, Operation, Source, Staged, Status, TxSlot};
@@ -21,25 +22,36 @@ impl Link {
     #[inline]
     pub fn stage<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
         let report = self.is_report_due(now);
+        let seldom = !self.respond.is_empty()
+            || !self.read_wait.is_empty()
+            || self.join_offer.is_some()
+            || self.probe_wanted;
         // Homes ask until there is nothing: that answer is as frequent as the others.
-        let idle = !report
-            && self.active.is_empty()
-            && self.respond.is_empty()
-            && self.read_wait.is_empty()
-            && self.join_offer.is_none()
-            && !self.probe_wanted;
-        !idle && !self.failed && self.stage_frame(now, report, host, out)
+        if (!seldom && !report && self.active.is_empty()) || self.failed {
+            return false;
+        }
+        self.stage_frame(now, report, seldom, host, out)
     }
 
-    /// `report`: the peer must be told of progress now.
+    /// `report`: the peer must be told of progress now; `seldom`: something is to be sent that seldom is.
     #[inline(never)]
     fn stage_frame<H: Host + ?Sized>(
         &mut self,
         now: Nanos,
         report: bool,
+        seldom: bool,
         host: &H,
         out: &mut Staged,
     ) -> bool {
+        if !seldom && self.takes_short_ways() && self.stage_plain(report, host, out).is_some() {
+            self.resume_stalled(now, host);
+            return true;
+        }
+        self.stage_any(now, report, host, out)
+    }
+
+    #[inline(never)]
+    fn stage_any<H: Host + ?Sized>(&mut self, now: Nanos, report: bool, host: &H, out: &mut Staged) -> bool {
         if !self.read_wait.is_empty() {
             self.wake_readers();
         }
@@ -98,16 +110,19 @@ impl Link {
         let head_len = frame.finish(payload_crc);
         let crc = host.crc32c(0, out.head());
         let len = out.len;
-        out.slot = TxSlot(u16::try_from(slot).unwrap_or(u16::MAX));
-        self.slots.stage(chunks, |slot| {
-            slot.response = response;
-            slot.ack_now = ack_now;
-            slot.flow = flow;
-            slot.epoch = epoch;
-            slot.crc = crc;
-            slot.head_len = head_len;
-            slot.len = len;
-        });
+        out.slot = slot;
+        self.slots.stage(
+            chunks,
+            Frame {
+                response,
+                ack_now,
+                flow,
+                epoch,
+                crc,
+                head_len,
+                len,
+            },
+        );
         self.resume_stalled(now, host);
         true
     }
@@ -125,7 +140,7 @@ impl Link {
 
     /// Requests wait until a rail has room for them, so that what is posted meanwhile can share a frame.
     #[inline]
-    fn can_stage_requests(&self) -> bool {
+    pub(super) fn can_stage_requests(&self) -> bool {
         let waiting = self
             .slots
             .waiting_requests()

@@ -1,9 +1,13 @@
 //! Seeded random work under loss, repetition, slow copies and slow gathers: bytes, order, exactly once, and
 //! nothing left behind.
 
+use core::cell::Cell;
+use core::hash::{Hash, Hasher};
 use core::ops::Range;
 use std::boxed::Box;
 use std::collections::VecDeque;
+use std::hash::DefaultHasher;
+use std::rc::Rc;
 use std::vec;
 use std::vec::Vec;
 
@@ -70,6 +74,8 @@ struct Soak {
     adds: [Vec<u64>; 2],
     next: u64,
     churns: bool,
+    /// What has been posted, in a number.
+    trace: Option<Rc<Cell<u64>>>,
 }
 
 impl Soak {
@@ -101,6 +107,7 @@ impl Soak {
             adds: [Vec::new(), Vec::new()],
             next: 1,
             churns: false,
+            trace: None,
         }
     }
 
@@ -269,10 +276,18 @@ impl Soak {
 
     fn run(mut self, turns: usize, loss: u64) -> Counters {
         let mut faults = Rng::new(self.rng.next());
-        self.pair.script = Box::new(move |_| match faults.below(1_000) {
-            n if n < loss => Fault::Drop,
-            n if n < loss * 2 => Fault::Twice,
-            _ => Fault::Deliver,
+        let trace = self.trace.clone();
+        self.pair.script = Box::new(move |sent| {
+            if let Some(trace) = &trace {
+                let mut hasher = DefaultHasher::new();
+                (trace.get(), sent.from, sent.rail, sent.frame).hash(&mut hasher);
+                trace.set(hasher.finish());
+            }
+            match faults.below(1_000) {
+                n if n < loss => Fault::Drop,
+                n if n < loss * 2 => Fault::Twice,
+                _ => Fault::Deliver,
+            }
         });
         for _ in 0..turns {
             for _ in 0..self.rng.below(12) {
@@ -344,6 +359,40 @@ impl Soak {
             tx_resent: a.tx_resent + b.tx_resent,
             rnr_sent: a.rnr_sent + b.rnr_sent,
             ..a
+        }
+    }
+}
+
+/// [`Counters`] and all frames of a run in which the usual frames, chunks and plans go the way of all.
+fn run_by_way(seed: u64, config: LinkConfig, rails: usize, long_way: bool) -> (Counters, u64) {
+    let trace = Rc::new(Cell::new(0));
+    let mut soak = Soak::new(seed, config, rails);
+    soak.trace = Some(trace.clone());
+    for side in &mut soak.pair.sides {
+        side.link.long_way = long_way;
+    }
+    (soak.run(100, 20), trace.get())
+}
+
+#[test]
+fn the_short_ways_lead_to_the_same_frames_as_the_long_ones() {
+    let short_frames = LinkConfig {
+        payload_crc: true,
+        frame_size: 1_024,
+        ..config()
+    };
+    let little_room = LinkConfig {
+        tx_slots: 24,
+        max_plans: 16,
+        max_ops: 24,
+        ..config()
+    };
+    for seed in 500..510 {
+        for config in [config(), short_frames, little_room] {
+            for rails in [1, 2] {
+                let [short, long] = [false, true].map(|way| run_by_way(seed, config, rails, way));
+                assert_eq!(short, long, "seed {seed}, {rails} rails");
+            }
         }
     }
 }
