@@ -236,7 +236,11 @@ impl World {
             };
             link
         } else {
-            self.new_link(self.ports[port].host, info)
+            let link = self.new_link(self.ports[port].host, info);
+            if self.gave(link, info.join) {
+                self.links[link].proved = Some(info.join);
+            }
+            link
         };
         self.attach(port, link, info);
         self.request_service(link, self.now());

@@ -28,8 +28,12 @@ pub(crate) struct LinkHome {
     pub(crate) join: u64,
     /// It has been shown.
     pub(crate) join_sent: bool,
-    /// The nonce the peer has shown.
+    /// The nonce the peer has given: the first, since an honest peer has one per link.
     pub(crate) peer_join: Option<u64>,
+    /// The nonce of another link's peer that was passed on to this link's, to see whether it knows it.
+    pub(crate) asked: Option<u64>,
+    /// The nonce this side gave over another link and this link's peer has shown: both peers are one.
+    pub(crate) proved: Option<u64>,
     slots: Vec<Option<Buffer>>,
     tokens: Vec<Option<Frame>>,
     free_tokens: Vec<RxToken>,
@@ -57,6 +61,8 @@ impl LinkHome {
             join,
             join_sent: false,
             peer_join: None,
+            asked: None,
+            proved: None,
             slots: (0..slots).map(|_| None).collect(),
             tokens: (0..tokens).map(|_| None).collect(),
             free_tokens: (0..tokens).rev().map(RxToken).collect(),

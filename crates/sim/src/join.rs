@@ -3,7 +3,9 @@
 //!
 //! Rails that come up at once each begin a link, and both sides must keep the same one. The side with the smaller node
 //! id leads: it sends its nonce over its oldest living link to the peer. The other side answers over the link on which
-//! the nonce came, unless it has answered on another that lives.
+//! the nonce came, unless it has answered on another that lives. Both then pass the nonce they got on over their other
+//! links to the same node: whoever gets his own nonce back over one knows that it leads to the same peer, and only then
+//! has its rail join. So a neighbour who claims another's node id can end no session but his own.
 
 use crate::home::LinkHome;
 use crate::world::{HostId, LinkId, World};
@@ -22,6 +24,12 @@ impl World {
     pub(crate) fn leads(&self, link: LinkId) -> bool {
         let home = &self.links[link];
         self.hosts[home.host].host.node() < home.peer
+    }
+
+    /// Has a host give a nonce of the caller's choice over a link, as a hostile one would.
+    pub fn offer_join(&mut self, link: LinkId, nonce: u64) {
+        self.links[link].link.offer_join(nonce);
+        self.request_service(link, self.now());
     }
 
     /// The link a rail has proved to belong to: the peer shows our nonce, and we have shown the peer's.
@@ -62,26 +70,45 @@ impl World {
             .any(|home| home.peer == node && home.join_sent)
     }
 
-    /// The peer has shown a nonce over an established rail of `link`.
+    /// The peer has sent a nonce over an established rail of `link`: its own, or ours back.
     pub(crate) fn take_join(&mut self, link: LinkId) {
         if let Some(nonce) = self.links[link].link.take_join() {
-            self.links[link].peer_join = Some(nonce);
+            if self.gave(link, nonce) {
+                self.links[link].proved = Some(nonce);
+            } else {
+                self.links[link].peer_join.get_or_insert(nonce);
+            }
             self.sort_rails(self.links[link].host);
         }
     }
 
-    /// Has rails that lead to the same node ask to join `link`, once nonces have been exchanged over it.
+    /// Whether this side gave that nonce over another living link to the same node.
+    pub(crate) fn gave(&self, link: LinkId, nonce: u64) -> bool {
+        let LinkHome { host, peer, .. } = self.links[link];
+        let others = self.links_of(host).into_iter().filter(|&other| other != link);
+        others
+            .map(|other| &self.links[other])
+            .any(|home| home.peer == peer && home.join_sent && home.join == nonce)
+    }
+
+    /// Once nonces have been exchanged over `link`: finds out which rails of other links lead to the same peer, and
+    /// has those ask to join.
     pub(crate) fn join_others(&mut self, link: LinkId) {
         let home = &self.links[link];
         let Some(nonce) = home.peer_join.filter(|_| home.join_sent) else {
             return;
         };
-        let (host, peer) = (home.host, home.peer);
+        let (host, peer, ours) = (home.host, home.peer, home.join);
         for port in self.hosts[host].ports.clone() {
             let elsewhere = self.ports[port].link.filter(|&other| other != link);
-            if elsewhere.is_some_and(|other| self.links[other].peer == peer)
-                && self.ports[port].joins != Some(nonce)
-            {
+            let Some(other) = elsewhere.filter(|&other| self.links[other].peer == peer) else {
+                continue;
+            };
+            if self.links[other].asked != Some(nonce) {
+                self.links[other].asked = Some(nonce);
+                self.offer_join(other, nonce);
+            }
+            if self.links[other].proved == Some(ours) && self.ports[port].joins != Some(nonce) {
                 self.ports[port].joins = Some(nonce);
                 self.set_join(port, nonce);
             }

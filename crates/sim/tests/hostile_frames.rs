@@ -215,6 +215,34 @@ fn a_neighbour_claiming_anothers_node_id_stays_a_separate_peer() {
     unharmed(&mut world, &mut line);
 }
 
+#[test]
+fn a_neighbour_who_was_there_first_under_anothers_node_id_ends_no_session_but_his_own() {
+    let mut world = World::new(1, &Profile::STRIX);
+    let (alice, bob) = (world.add_host(), world.add_host());
+    let name = world.host(bob).node();
+    let mallory = world.add_host_named(name);
+    let cable = world.connect(alice, mallory, Faults::NONE);
+    world.run_for(SEC);
+    world.connect(alice, bob, Faults::NONE);
+    while world.links_of(bob).is_empty() {
+        world.run_for(MS);
+    }
+    let real = world.links_of(bob);
+    for nonce in 1..=20 {
+        let link = world.links_of(mallory)[0];
+        world.offer_join(link, 0x1000 + nonce);
+        world.run_for(100 * MS);
+        if nonce % 5 == 0 {
+            // A new link may give a new nonce.
+            world.unplug(cable);
+            world.plug(cable);
+            world.run_for(SEC);
+        }
+    }
+    assert_eq!(world.links_of(bob), real, "bob's session was ended");
+    assert!(world.violations().is_empty());
+}
+
 /// Hosts of a session, for tests that only look at control messages.
 fn hosts(line: &Line) -> (HostId, HostId) {
     (line.from.host, line.to.host)
