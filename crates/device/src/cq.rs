@@ -5,9 +5,11 @@
 //! matter what the client does with its index, and a client that does not poll stops its own work only.
 
 use usb4_engine::Slab;
-use usb4_ring_abi::{Cqe, Hostile, Producer};
+use usb4_ring_abi::sync::AtomicU64 as QueueWord;
+use usb4_ring_abi::{Cqe, Hostile, Producer, is_armed};
 
 use crate::id::next_generation;
+use crate::sync::{AtomicPtr, Ordering};
 use crate::{ClientId, CqConfig, CqId, DeviceError, Home, Lock};
 
 /// Place of an operation in flight (opaque; handed over with a completion queue).
@@ -52,6 +54,37 @@ pub(crate) enum NoRoom {
 #[derive(Debug)]
 pub struct CqSlot<H: Home> {
     state: Lock<H::Lock, State<H>>,
+    pub(crate) flags: Flags,
+}
+
+/// Where a completion queue's client says that it wants to be woken, to be looked at without the queue's lock.
+#[derive(Debug)]
+pub(crate) struct Flags(AtomicPtr<QueueWord>);
+
+impl Flags {
+    pub(crate) fn new() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// `flags` is looked at from now on.
+    pub(crate) fn set(&self, flags: Option<&QueueWord>) {
+        let flags = flags.map_or(core::ptr::null_mut(), |flags| {
+            core::ptr::from_ref(flags).cast_mut()
+        });
+        self.0.store(flags, Ordering::Release);
+    }
+
+    /// Whether the client must be woken; a fence comes before this (see [`is_armed`]).
+    ///
+    /// # Safety
+    /// The caller holds the lock of a link, or is in the copy phase of one. Whoever dropped the words first called
+    /// [`Self::set`] with none, then waited for copy phases (`links.rs`).
+    #[inline]
+    pub(crate) unsafe fn are_armed(&self) -> bool {
+        // SAFETY: by this function's contract the words are there, or this is null; see `links.rs` for why the phase
+        // does it.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }.is_some_and(is_armed)
+    }
 }
 
 #[derive(Debug)]
@@ -95,6 +128,7 @@ impl<H: Home> Default for CqSlot<H> {
                 generation: 0,
                 cq: None,
             }),
+            flags: Flags::new(),
         }
     }
 }
@@ -107,6 +141,7 @@ impl<H: Home> CqSlot<H> {
             return Err(cq);
         }
         state.generation = next_generation(state.generation);
+        self.flags.set(cq.ring.flags());
         state.cq = Some(cq);
         Ok(CqId::new(index, state.generation))
     }
@@ -122,7 +157,18 @@ impl<H: Home> CqSlot<H> {
         state.cq.as_mut().map(f)
     }
 
-    /// Takes the queue of that name out if `f` allows it.
+    /// Wakes whoever sleeps on the queue that is here.
+    #[cold]
+    pub(crate) fn wake(&self, home: &H) {
+        if let Some(cq) = &self.state.lock().cq {
+            if cq.take_armed() {
+                home.wake(&cq.waker);
+            }
+        }
+    }
+
+    /// Takes the queue of that name out if `f` allows it. Its flags may be looked at for as long as copy phases that
+    /// are on now: these are to be waited for before it is dropped.
     pub(crate) fn take(
         &self,
         id: CqId,
@@ -134,6 +180,7 @@ impl<H: Home> CqSlot<H> {
             Some(cq) if state.generation == generation => f(cq)?,
             _ => return Err(DeviceError::NoCq),
         }
+        self.flags.set(None);
         state.cq.take().ok_or(DeviceError::NoCq)
     }
 
@@ -227,23 +274,28 @@ impl<H: Home> Cq<H> {
         })
     }
 
-    /// Makes a completion visible whose place has just been given back. Returns whether the client sleeps on the
-    /// queue and must be woken.
+    /// Makes a completion visible whose place has just been given back. Whether the client sleeps on the queue is to
+    /// be looked at after that.
     #[inline]
-    pub(crate) fn push(&mut self, cqe: &Cqe) -> bool {
+    pub(crate) fn push(&mut self, cqe: &Cqe) {
         // A place was reserved, so the entry is known to be free whatever the client's index says now.
         if self.ring.push(cqe).is_err() {
             self.dead = true;
-            return false;
+            return;
         }
         self.ring.publish();
-        self.ring.take_armed()
     }
 
-    /// Makes a completion visible that had no place; returns what [`Self::push`] returns.
+    /// Makes a completion visible that had no place. Returns whether the client sleeps on the queue and must be woken.
     pub(crate) fn push_now(&mut self, cqe: &Cqe) -> Result<bool, NoRoom> {
         self.check_room()?;
-        Ok(self.push(cqe))
+        self.push(cqe);
+        Ok(self.take_armed())
+    }
+
+    /// Whether the client sleeps on the queue and must be woken: true once per sleep.
+    pub(crate) fn take_armed(&self) -> bool {
+        self.ring.take_armed()
     }
 
     /// Whether a place is free (or the queue is dead, so that waiting is no use).

@@ -7,6 +7,16 @@ use usb4_ring_abi::sync::AtomicU64;
 
 use crate::{ClientId, RawLock};
 
+/// The words of a queue.
+///
+/// # Safety
+/// They stay where they are until this is dropped, wherever this itself is moved.
+pub unsafe trait QueueWords: Deref<Target = [AtomicU64]> + Send {}
+
+#[cfg(any(test, feature = "alloc"))]
+// SAFETY: they are on the heap.
+unsafe impl QueueWords for alloc::sync::Arc<[AtomicU64]> {}
+
 /// An environment: the kernel, a process with the soft device, a test.
 ///
 /// Methods may be called from any thread that calls into the device, those marked *locked* while the device
@@ -16,7 +26,7 @@ pub trait Home: Sized + Send + Sync + 'static {
     type Lock: RawLock;
     /// Memory of a queue shared with a client; zeroed when it is handed over. Dropped, without a lock held, when
     /// its queue is destroyed.
-    type Queue: Deref<Target = [AtomicU64]> + Send;
+    type Queue: QueueWords;
     /// Registered memory: whatever [`Port::gather`] and friends need to reach it (pinned pages, a mapping).
     /// Dropped, without a lock held, when nothing can touch it any more.
     type Mem: Send + Sync;
@@ -64,6 +74,15 @@ pub trait Port<Mem> {
     /// Writes the header at the start of the slot and queues the slot on the rail's TX ring. There is room: no
     /// more than the rail's `tx_depth` are pending. Called in the order in which frames must leave; *locked*.
     fn post(&self, post: &Post, header: &[u8; 40]);
+    /// Whether the neighbour may have to be woken since the last [`Self::kick`].
+    #[inline]
+    fn must_kick(&self) -> bool {
+        false
+    }
+    /// Wakes the neighbour if it sleeps. Called at the end of a turn, after a sequentially consistent fence, if
+    /// [`Self::must_kick`].
+    #[inline]
+    fn kick(&self) {}
     /// Copies `len` bytes at `at` of a received frame to registered memory.
     fn scatter(&self, token: RxToken, at: u16, len: u16, mem: &Mem, offset: u64);
     /// A receive buffer the link had kept is free again. *Locked.*

@@ -1,5 +1,7 @@
 //! What the engine asks of the device. Called under a link's lock; takes leaf locks only.
 
+use core::cell::Cell;
+
 use usb4_engine::{
     EpAddr, Host, MemAt, MemRef, NakCode, Receive, ReceiveDone, RemoteAccess, Status, Target, WorkDone,
 };
@@ -7,15 +9,123 @@ use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Rqe, cqe_flags}
 
 use crate::cq::{CONNECTED, NoRoom, Op, UNSIGNALED};
 use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, Rx, STARVED, SWEEP};
+use crate::id::split;
+use crate::sync::{Ordering, fence};
 use crate::{Access, CqId, Device, EndpointId, EndpointKind, EndpointState, Home};
 
 /// Receives with a wrong buffer that one message may skip before it is told to come back.
 const MAX_INVALID: usize = 16;
 
-impl<H: Home> Host for Device<H> {
+/// The device as the engine of one link sees it while that link's lock is held, or its copy phase is on. Remembers the
+/// completion queues in which something was shown; their clients are woken, if they sleep, when it is dropped: with one
+/// fence for all of them.
+pub(crate) struct LinkHost<'a, H: Home> {
+    pub(crate) device: &'a Device<H>,
+    /// Places of completion queues; the first `count` count.
+    shown: [Cell<u16>; SHOWN],
+    count: Cell<usize>,
+}
+
+/// Completion queues remembered, after which clients are woken early.
+const SHOWN: usize = 8;
+
+impl<'a, H: Home> LinkHost<'a, H> {
+    /// # Safety
+    /// The caller holds the lock of a link, or is in the copy phase of one, for as long as this lives.
+    #[inline]
+    pub(crate) unsafe fn new(device: &'a Device<H>) -> Self {
+        Self {
+            device,
+            shown: [const { Cell::new(0) }; SHOWN],
+            count: Cell::new(0),
+        }
+    }
+
+    /// Whether something was shown and no client has been woken for it yet.
+    #[inline]
+    pub(crate) fn has_shown(&self) -> bool {
+        self.count.get() != 0
+    }
+
+    /// Something was shown in this completion queue.
+    #[inline]
+    fn remember(&self, cq: CqId) {
+        let index = split(cq.0).0;
+        let count = self.count.get();
+        if self.shown.iter().take(count).any(|shown| shown.get() == index) {
+            return;
+        }
+        if count == SHOWN {
+            self.wake();
+        }
+        let count = self.count.get();
+        if let Some(place) = self.shown.get(count) {
+            place.set(index);
+            self.count.set(count.wrapping_add(1));
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        self.wake_fenced();
+    }
+
+    /// Wakes the clients for what was shown; a sequentially consistent fence has come after that.
+    #[inline]
+    pub(crate) fn wake_fenced(&self) {
+        for shown in self.shown.iter().take(self.count.replace(0)) {
+            let Some(slot) = self.device.cqs.get(usize::from(shown.get())) else {
+                continue;
+            };
+            // SAFETY: by the contract of `new`; `destroy_cq` does what is asked of whoever drops the words.
+            if unsafe { slot.flags.are_armed() } {
+                slot.wake(&self.device.home);
+            }
+        }
+    }
+
+    /// Ends the operation `cookie` names: gives its place back and shows the completion `cqe` makes of it.
+    /// Nothing happens if its queue is gone.
+    #[inline]
+    fn complete(&self, cookie: u64, cqe: impl FnOnce(&Op) -> Cqe) {
+        let (id, place) = split_cookie(cookie);
+        let Some(slot) = self.device.cq(id) else { return };
+        let failed = slot.with(id, |cq| {
+            let op = cq.end(place)?;
+            let mut cqe = cqe(&op);
+            let mut failed = None;
+            if op.flags & CONNECTED != 0 {
+                failed = self.device.settle_connected(EndpointId(op.ep), &mut cqe);
+            } else if cqe.status == CqeStatus::Gone.code() {
+                let ep = EndpointId(op.ep);
+                failed = self.device.endpoint(ep).map(|slot| (slot, ep, SWEEP));
+            }
+            if op.flags & UNSIGNALED == 0 || cqe.status != CqeStatus::Ok.code() {
+                cq.push(&cqe);
+                self.remember(id);
+            }
+            failed
+        });
+        if let Some(Some((slot, ep, why))) = failed {
+            self.device.attend(slot, ep, why);
+        }
+    }
+}
+
+impl<H: Home> Drop for LinkHost<'_, H> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.has_shown() {
+            self.wake();
+        }
+    }
+}
+
+impl<H: Home> Host for LinkHost<'_, H> {
     fn open_flow(&self, src: &EpAddr, dst_ep: u32, dst_inc: u32) -> Result<Target, NakCode> {
         let ep = EndpointId(dst_ep);
-        let slot = self.endpoint(ep).ok_or(NakCode::Gone)?;
+        let slot = self.device.endpoint(ep).ok_or(NakCode::Gone)?;
         if slot.state() != EndpointState::Ready {
             return Err(NakCode::Gone);
         }
@@ -26,12 +136,12 @@ impl<H: Home> Host for Device<H> {
         if !welcome {
             return Err(NakCode::Gone);
         }
-        let src = self.sources.lock().open(src).ok_or(NakCode::Resource)?;
+        let src = self.device.sources.lock().open(src).ok_or(NakCode::Resource)?;
         Ok(Target { ep: dst_ep, src })
     }
 
     fn close_flow(&self, target: Target) {
-        self.sources.lock().close(target.src);
+        self.device.sources.lock().close(target.src);
     }
 
     #[inline]
@@ -43,7 +153,7 @@ impl<H: Home> Host for Device<H> {
         len: u32,
         access: RemoteAccess,
     ) -> Result<MemAt, NakCode> {
-        let slot = self.endpoint(EndpointId(target.ep)).ok_or(NakCode::Gone)?;
+        let slot = self.device.endpoint(EndpointId(target.ep)).ok_or(NakCode::Gone)?;
         if slot.state() != EndpointState::Ready {
             return Err(NakCode::Gone);
         }
@@ -52,11 +162,12 @@ impl<H: Home> Host for Device<H> {
             RemoteAccess::Write => Access::REMOTE_WRITE,
             RemoteAccess::Atomic => Access::REMOTE_ATOMIC,
         };
-        let node = || self.source(target.src).map(|addr| addr.node);
-        self.regions
+        let node = || self.device.source(target.src).map(|addr| addr.node);
+        self.device
+            .regions
             .acquire_remote(slot.client(), key, (addr, u64::from(len)), access, node)
             .map_err(|denied| {
-                self.tell_idle(denied.0);
+                self.device.tell_idle(denied.0);
                 NakCode::Access
             })
     }
@@ -64,20 +175,20 @@ impl<H: Home> Host for Device<H> {
     #[inline]
     fn take_receive(&self, target: Target) -> Result<Receive, NakCode> {
         let ep = EndpointId(target.ep);
-        let slot = self.endpoint(ep).ok_or(NakCode::Gone)?;
+        let slot = self.device.endpoint(ep).ok_or(NakCode::Gone)?;
         if slot.state() != EndpointState::Ready {
             return Err(NakCode::Gone);
         }
         let mut rx = slot.rx.lock();
         let rx = rx.as_mut().filter(|rx| rx.id == ep).ok_or(NakCode::Gone)?;
         for _ in 0..MAX_INVALID {
-            let Some(rqe) = self.peek_receive(slot, rx)? else {
+            let Some(rqe) = self.device.peek_receive(slot, rx)? else {
                 return Err(NakCode::Rnr);
             };
-            let cookie = self.reserve_receive(slot, rx, &rqe)?;
+            let cookie = self.device.reserve_receive(slot, rx, &rqe)?;
             rx.rq.advance();
             rx.rq.release();
-            match self.receive_buffer(rx, &rqe) {
+            match self.device.receive_buffer(rx, &rqe) {
                 Some(at) => {
                     return Ok(Receive {
                         at,
@@ -95,13 +206,13 @@ impl<H: Home> Host for Device<H> {
             }
         }
         // A client that posts nothing but nonsense does not keep the link's lock.
-        self.attend(slot, ep, STARVED);
+        self.device.attend(slot, ep, STARVED);
         Err(NakCode::Rnr)
     }
 
     #[inline]
     fn release(&self, mem: MemRef) {
-        self.release_region(mem);
+        self.device.release_region(mem);
     }
 
     #[inline]
@@ -142,7 +253,7 @@ impl<H: Home> Host for Device<H> {
 
     #[inline]
     fn crc32c(&self, crc: u32, bytes: &[u8]) -> u32 {
-        self.home.crc32c(crc, bytes)
+        self.device.home.crc32c(crc, bytes)
     }
 }
 
@@ -150,33 +261,6 @@ impl<H: Home> Host for Device<H> {
 type Wants<'a, H> = (&'a EndpointSlot<H>, EndpointId, u32);
 
 impl<H: Home> Device<H> {
-    /// Ends the operation `cookie` names: gives its place back and shows the completion `cqe` makes of it.
-    /// Nothing happens if its queue is gone.
-    #[inline]
-    pub(crate) fn complete(&self, cookie: u64, cqe: impl FnOnce(&Op) -> Cqe) {
-        let (cq, place) = split_cookie(cookie);
-        let Some(slot) = self.cq(cq) else { return };
-        let failed = slot.with(cq, |cq| {
-            let op = cq.end(place)?;
-            let mut cqe = cqe(&op);
-            let mut failed = None;
-            if op.flags & CONNECTED != 0 {
-                failed = self.settle_connected(EndpointId(op.ep), &mut cqe);
-            } else if cqe.status == CqeStatus::Gone.code() {
-                let ep = EndpointId(op.ep);
-                failed = self.endpoint(ep).map(|slot| (slot, ep, SWEEP));
-            }
-            let shown = op.flags & UNSIGNALED == 0 || cqe.status != CqeStatus::Ok.code();
-            if shown && cq.push(&cqe) {
-                self.home.wake(&cq.waker);
-            }
-            failed
-        });
-        if let Some(Some((slot, ep, why))) = failed {
-            self.attend(slot, ep, why);
-        }
-    }
-
     /// An error on a connected endpoint puts it in error; whatever completes after that is flushed. Returns the
     /// endpoint if it has just failed.
     #[cold]
@@ -195,7 +279,7 @@ impl<H: Home> Device<H> {
         let mut next = rx.rq.peek();
         if let Ok(None) = next {
             // Marked first: the client's call finds the mark if it finds the request to call.
-            slot.attention.fetch_or(HUNGRY, crate::sync::Ordering::AcqRel);
+            slot.attention.fetch_or(HUNGRY, Ordering::AcqRel);
             next = match rx.rq.arm() {
                 Ok(true) => return Ok(None),
                 Ok(false) => rx.rq.peek(),

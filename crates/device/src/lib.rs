@@ -34,6 +34,8 @@
     )
 )]
 
+#[cfg(any(test, feature = "alloc"))]
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
@@ -70,7 +72,7 @@ pub use cq::{CqSlot, OpSlot};
 pub use device::{Device, DeviceStorage};
 pub use endpoint::EndpointSlot;
 pub use error::{DeviceError, Object};
-pub use home::{Home, Port};
+pub use home::{Home, Port, QueueWords};
 pub use id::{ClientId, CqId, EndpointId, LinkId};
 pub use links::{LinkHeld, LinkSlot};
 pub use lock::{Lock, LockGuard, RawLock, SpinLock};

@@ -11,6 +11,7 @@ use usb4_engine::{
 };
 
 use crate::endpoint::FAILED;
+use crate::host::LinkHost;
 use crate::id::{next_generation, split};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::{
@@ -200,7 +201,7 @@ impl<H: Home> Device<H> {
         now: Nanos,
         rail: RailId,
     ) -> Result<(), DeviceError> {
-        self.end(link, port, |link| link.detach_rail(now, rail, self))
+        self.end(link, port, |link, host| link.detach_rail(now, rail, host))
     }
 
     /// Fails a link: all work on it completes `LINK_DOWN`, connected endpoints go to error.
@@ -208,7 +209,7 @@ impl<H: Home> Device<H> {
     /// # Errors
     /// No such link.
     pub fn fail_link(&self, link: LinkId, port: &H::Port, now: Nanos) -> Result<(), DeviceError> {
-        self.end(link, port, |link| link.fail(now, self))
+        self.end(link, port, |link, host| link.fail(now, host))
     }
 
     /// Fails a link, waits for a turn of [`Self::service`] that is running in another thread, and forgets the
@@ -299,12 +300,24 @@ impl<H: Home> Device<H> {
         guard.as_mut().map(f)
     }
 
+    /// As [`Self::with_link`], for what the engine needs a host for.
+    #[inline]
+    pub(crate) fn with_host<T>(
+        &self,
+        id: LinkId,
+        f: impl FnOnce(&mut Link, &LinkHost<'_, H>) -> T,
+    ) -> Option<T> {
+        // SAFETY: it is dropped at the end of the closure, which runs with the link's lock held.
+        self.with_link(id, |link| f(link, &unsafe { LinkHost::new(self) }))
+    }
+
     /// Calls `f` with every link, each under its lock.
-    pub(crate) fn for_each_link(&self, mut f: impl FnMut(&mut Link)) {
+    pub(crate) fn for_each_link(&self, mut f: impl FnMut(&mut Link, &LinkHost<'_, H>)) {
         for slot in self.links.iter() {
             if let Some(mut guard) = slot.id().and_then(|id| slot.touch(id)) {
                 if let Some(link) = guard.as_mut() {
-                    f(link);
+                    // SAFETY: it is dropped before the guard.
+                    f(link, &unsafe { LinkHost::new(self) });
                 }
             }
         }
@@ -317,7 +330,7 @@ impl<H: Home> Device<H> {
 
     /// Tells every link that an endpoint is gone.
     pub(crate) fn close_target(&self, ep: EndpointId, now: Nanos) {
-        self.for_each_link(|link| link.close_target(now, ep.0, self));
+        self.for_each_link(|link, host| link.close_target(now, ep.0, host));
     }
 
     /// Waits until every copy that was running has ended.
@@ -345,10 +358,15 @@ impl<H: Home> Device<H> {
         }
     }
 
-    fn end(&self, id: LinkId, port: &H::Port, f: impl FnOnce(&mut Link)) -> Result<(), DeviceError> {
+    fn end(
+        &self,
+        id: LinkId,
+        port: &H::Port,
+        f: impl FnOnce(&mut Link, &LinkHost<'_, H>),
+    ) -> Result<(), DeviceError> {
         let up = self
-            .with_link(id, |link| {
-                f(link);
+            .with_host(id, |link, host| {
+                f(link, host);
                 while let Some(token) = link.next_released() {
                     port.release(token);
                 }

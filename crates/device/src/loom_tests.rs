@@ -8,6 +8,9 @@ use loom::thread;
 use std::vec::Vec;
 use usb4_engine::{MemRef, Slab};
 
+use usb4_ring_abi::sync::AtomicU64 as QueueWord;
+
+use crate::cq::Flags;
 use crate::links::Turns;
 use crate::memory::{Region, Regions};
 use crate::{Access, ClientId, Expired, Leave, Lock, Notified, Owner, SpinLock};
@@ -237,6 +240,35 @@ fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
         // Both references are gone: the place is free again.
         assert!(regions.insert(region, Memory(UnsafeCell::new(0)), 0).is_ok());
         assert!(regions.release(MemRef(u64::from(keys.local))).is_none());
+    });
+}
+
+#[test]
+fn loom_a_queue_is_not_dropped_while_a_turn_looks_at_its_flags() {
+    loom::model(|| {
+        // What is dropped with the queue, the words, and the rest of the device.
+        let queue = Memory(UnsafeCell::new(0));
+        let words = QueueWord::new(usb4_ring_abi::ARMED);
+        let (link, turns, flags) = (Lock::<SpinLock, ()>::new(()), Turns::default(), Flags::new());
+        let home = Arc::new((queue, words, link, turns, flags));
+        home.4.set(Some(&home.1));
+
+        let other = home.clone();
+        let thread = thread::spawn(move || {
+            let (queue, _, link, turns, flags) = &*other;
+            let held = link.lock();
+            let phase = turns.enter(&held);
+            drop(held);
+            // SAFETY: in the copy phase.
+            if phase.is_some() && unsafe { flags.are_armed() } {
+                queue.0.with(|_| ());
+            }
+        });
+        let (queue, _, link, turns, flags) = &*home;
+        flags.set(None);
+        turns.wait(link, thread::yield_now);
+        queue.0.with_mut(|_| ());
+        thread.join().unwrap();
     });
 }
 

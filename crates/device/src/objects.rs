@@ -39,7 +39,8 @@ impl<H: Home> Device<H> {
         Err(DeviceError::Full(Object::Cq))
     }
 
-    /// Destroys a completion queue. Its completions not yet polled are lost.
+    /// Destroys a completion queue. Its completions not yet polled are lost. Waits only for turns of
+    /// [`Self::turn`] that are running in other threads; must not be called from within one.
     ///
     /// # Errors
     /// The client has no such queue, or an endpoint still uses it.
@@ -50,6 +51,7 @@ impl<H: Home> Device<H> {
             (true, 0) => Ok(()),
             (true, _) => Err(DeviceError::Busy),
         })?;
+        self.wait_for_copies();
         credit_cq(&mut self.control.lock(), client, gone.depth());
         Ok(())
     }
@@ -430,7 +432,7 @@ impl<H: Home> Device<H> {
     }
 
     fn close_flow(&self, link: LinkId, flow: usb4_engine::FlowId, now: Nanos) {
-        self.with_link(link, |link| link.close_flow(now, flow, self));
+        self.with_host(link, |link, host| link.close_flow(now, flow, host));
     }
 }
 

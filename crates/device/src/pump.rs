@@ -4,8 +4,9 @@
 
 use usb4_engine::{Fate, Link, MemAt, Nanos, Plan, RailId, RxToken, Slab, Source, Staged, TxSlot};
 
+use crate::host::LinkHost;
 use crate::links::{CopyPhase, LinkSlot};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::{Device, Home, LinkHeld, LinkId, LockGuard, Port};
 
 /// Plans run per hold of the link's lock.
@@ -66,7 +67,7 @@ pub struct Serviced {
 
 /// What has happened on a link's rails is told to its engine through this, under the link's lock.
 pub struct Arrivals<'a, H: Home> {
-    device: &'a Device<H>,
+    host: &'a LinkHost<'a, H>,
     link: &'a mut Link,
     now: Nanos,
     any: bool,
@@ -79,7 +80,7 @@ impl<H: Home> Arrivals<'_, H> {
     pub fn frame(&mut self, rail: RailId, token: RxToken, head: &[u8], frame_len: u16) -> Fate {
         self.any = true;
         self.link
-            .on_frame(self.now, rail, token, head, frame_len, self.device)
+            .on_frame(self.now, rail, token, head, frame_len, self.host)
     }
 
     /// A TX descriptor has been consumed. At most 64 per call of [`Device::turn`].
@@ -102,8 +103,8 @@ impl<H: Home> Device<H> {
         head: &[u8],
         frame_len: u16,
     ) -> Fate {
-        self.with_link(link, |link| {
-            link.on_frame(now, rail, token, head, frame_len, self)
+        self.with_host(link, |link, host| {
+            link.on_frame(now, rail, token, head, frame_len, host)
         })
         .unwrap_or(Fate::Done)
     }
@@ -165,14 +166,26 @@ impl<H: Home> Device<H> {
             };
         };
         slot.touched.store(false, Ordering::Relaxed);
+        // SAFETY: the phase outlives it.
+        let host = unsafe { LinkHost::new(self) };
         let turn = Turn {
-            device: self,
+            host: &host,
             slot,
             port,
             now,
             phase: &phase,
         };
         turn.run(guard, scratch, &mut done, first, last);
+        let kick = port.must_kick();
+        if kick || host.has_shown() {
+            // One for everybody who may sleep: what they wait for has been stored, their wish to be woken is looked at.
+            fence(Ordering::SeqCst);
+            if kick {
+                port.kick();
+            }
+            host.wake_fenced();
+        }
+        drop(host);
         drop(phase);
         if done.down {
             self.look_at(link, false);
@@ -187,7 +200,7 @@ impl<H: Home> Device<H> {
 
 /// What stays the same during a turn.
 struct Turn<'a, H: Home> {
-    device: &'a Device<H>,
+    host: &'a LinkHost<'a, H>,
     slot: &'a LinkSlot<H>,
     port: &'a H::Port,
     now: Nanos,
@@ -214,13 +227,13 @@ impl<'a, H: Home> Turn<'a, H> {
             link.on_timer(self.now);
         }
         let mut left = UNLOCKED;
-        let ran = link.run_plans(self.now, self.device, |plan| {
+        let ran = link.run_plans(self.now, self.host, |plan| {
             let size = match plan {
                 Plan::Copy { len, .. } => AT_LEAST.max(usize::from(*len)),
                 _ => AT_LEAST,
             };
             left = left.checked_sub(size)?;
-            Some(self.device.run(plan, self.port, self.phase))
+            Some(self.host.device.run(plan, self.port, self.phase))
         });
         done.progress |= ran != 0;
         if let Some(plan) = link.next_plan() {
@@ -254,7 +267,7 @@ impl<'a, H: Home> Turn<'a, H> {
     #[inline(always)]
     fn arrivals(&self, link: &mut Link, take: impl FnOnce(&mut Arrivals<'_, H>)) -> bool {
         let mut arrivals = Arrivals {
-            device: self.device,
+            host: self.host,
             link,
             now: self.now,
             any: false,
@@ -293,12 +306,12 @@ impl<'a, H: Home> Turn<'a, H> {
             for (plan, value) in plans.iter_mut() {
                 *value = plan
                     .as_ref()
-                    .map_or(0, |plan| self.device.run(plan, self.port, self.phase));
+                    .map_or(0, |plan| self.host.device.run(plan, self.port, self.phase));
             }
             guard = self.slot.link.lock();
             if let Some(link) = guard.as_mut() {
                 for (_, value) in plans.iter() {
-                    link.plan_done(self.now, *value, self.device);
+                    link.plan_done(self.now, *value, self.host);
                 }
             }
         }
@@ -321,16 +334,17 @@ impl<'a, H: Home> Turn<'a, H> {
             let Some(frame) = scratch.staged.get_mut(large) else {
                 break;
             };
-            if !link.stage(self.now, self.device, frame) {
+            if !link.stage(self.now, self.host, frame) {
                 break;
             }
             count = count.saturating_add(1);
             match left.checked_sub(usize::from(frame.len)) {
                 Some(rest) if large == 0 => {
                     *left = rest;
-                    self.device
+                    self.host
+                        .device
                         .gather(frame, link.payload_crc(), self.port, self.phase);
-                    link.staged(self.now, frame.slot, self.device);
+                    link.staged(self.now, frame.slot, self.host);
                 }
                 _ => large = large.saturating_add(1),
             }
@@ -345,12 +359,12 @@ impl<'a, H: Home> Turn<'a, H> {
     fn gather_all(&self, guard: Guard<'a, H>, frames: &[Staged], crc: bool) -> Guard<'a, H> {
         drop(guard);
         for frame in frames {
-            self.device.gather(frame, crc, self.port, self.phase);
+            self.host.device.gather(frame, crc, self.port, self.phase);
         }
         let mut guard = self.slot.link.lock();
         if let Some(link) = guard.as_mut() {
             for frame in frames {
-                link.staged(self.now, frame.slot, self.device);
+                link.staged(self.now, frame.slot, self.host);
             }
         }
         guard
@@ -361,7 +375,7 @@ impl<'a, H: Home> Turn<'a, H> {
         let mut header = [0; 40];
         let mut count = 0_usize;
         while count < POSTS {
-            let Some(post) = link.next_post(self.now, self.device, &mut header) else {
+            let Some(post) = link.next_post(self.now, self.host, &mut header) else {
                 break;
             };
             self.port.post(&post, &header);

@@ -5,7 +5,7 @@ use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Sqe, sqe_flags}
 
 use crate::cq::{CONNECTED, NoRoom, Op, UNSIGNALED};
 use crate::endpoint::{EndpointSlot, HUNGRY, RETRY, STARVED, Tx};
-use crate::host::join_cookie;
+use crate::host::{LinkHost, join_cookie};
 use crate::sync::Ordering;
 use crate::{Device, EndpointId, EndpointKind, EndpointState, Home, LinkHeld, LinkId};
 
@@ -157,7 +157,7 @@ impl<H: Home> Device<H> {
             slot.attention.fetch_and(!HUNGRY, Ordering::AcqRel);
             rx.rq.disarm();
         }
-        self.for_each_link(|link| link.receive_posted(now, ep.0));
+        self.for_each_link(|link, _| link.receive_posted(now, ep.0));
         true
     }
 
@@ -259,7 +259,8 @@ impl<H: Home> Device<H> {
                     .get_mut(sqe.ah as usize)
                     .and_then(|handle| handle.take_flow());
                 if let (Some((_, flow)), Some(link)) = (open, session.link()) {
-                    link.close_flow(now, flow, self);
+                    // SAFETY: the session holds the link's lock.
+                    link.close_flow(now, flow, &unsafe { LinkHost::new(self) });
                 }
                 self.refuse(slot, tx, sqe, CqeStatus::Gone)
             }

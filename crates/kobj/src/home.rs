@@ -1,7 +1,7 @@
 //! The kernel side of the device's needs, as C functions.
 
 use core::ops::Deref;
-use usb4_device::{ClientId, Home, Port, RawLock};
+use usb4_device::{ClientId, Home, Port, QueueWords, RawLock};
 use usb4_engine::{Post, RxToken, TxSlot};
 use usb4_ring_abi::sync::AtomicU64;
 
@@ -64,6 +64,9 @@ impl Deref for QueuePages {
         unsafe { core::slice::from_raw_parts(pages.words, pages.count) }
     }
 }
+
+// SAFETY: see `deref`.
+unsafe impl QueueWords for QueuePages {}
 
 impl Drop for QueuePages {
     fn drop(&mut self) {

@@ -118,9 +118,13 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Producer<M, E> {
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.queue
-            .word(FLAGS_WORD)
-            .is_ok_and(|word| word.load(Ordering::Acquire) & ARMED != 0)
+        self.flags().is_some_and(is_armed)
+    }
+
+    /// The word in which the consumer asks, for [`is_armed`].
+    #[inline]
+    pub fn flags(&self) -> Option<&AtomicU64> {
+        self.queue.word(FLAGS_WORD).ok()
     }
 
     /// After [`Self::publish`]: whether the consumer armed the queue ([`crate::ARMED`]); disarms it, so that it
@@ -148,6 +152,13 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Producer<M, E> {
             .depth
             .saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
     }
+}
+
+/// Whether a queue's flags ([`Producer::flags`]) say that its consumer wants to be woken. For a producer of several
+/// queues: a sequentially consistent fence, one for all of them, comes between the last [`Producer::publish`] and this.
+#[inline]
+pub fn is_armed(flags: &AtomicU64) -> bool {
+    flags.load(Ordering::Acquire) & ARMED != 0
 }
 
 /// The end that reads entries.

@@ -28,7 +28,7 @@ mod geometry;
 mod status;
 pub mod sync;
 
-pub use cursor::{Consumer, Hostile, Producer, PushError};
+pub use cursor::{Consumer, Hostile, Producer, PushError, is_armed};
 pub use entry::{
     CQE_WORDS, Cqe, Entry, InvalidEntry, LOCAL_PROCESS, MAX_MESSAGE, Op, PREFIX_MAX, RQE_WORDS, Rqe,
     SQE_WORDS, Sqe, cqe_flags, sqe_flags,

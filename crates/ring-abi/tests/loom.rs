@@ -6,10 +6,10 @@
 use std::ops::Deref;
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::thread;
 use usb4_ring_abi::sync::AtomicU64;
-use usb4_ring_abi::{Consumer, Producer, QueueGeometry, Rqe};
+use usb4_ring_abi::{Consumer, Producer, QueueGeometry, Rqe, is_armed};
 
 #[derive(Clone)]
 struct Memory(Arc<Vec<AtomicU64>>);
@@ -92,6 +92,39 @@ fn a_consumer_that_goes_to_sleep_is_woken() {
             "asleep with an entry in the queue"
         );
         assert_eq!(consumer.pop().unwrap(), Some(entry(0)));
+    });
+}
+
+#[test]
+fn consumers_of_two_queues_are_woken_after_one_fence() {
+    loom::model(|| {
+        let (mut a, b): (Vec<_>, Vec<_>) = (0..2).map(|_| queue(2)).unzip();
+        let woken: [_; 2] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+        let wake = woken.clone();
+        let thread = thread::spawn(move || {
+            for producer in &mut a {
+                producer.push(&entry(0)).unwrap();
+                producer.publish();
+            }
+            fence(Ordering::SeqCst);
+            for (producer, wake) in a.iter().zip(&wake) {
+                if is_armed(producer.flags().unwrap()) {
+                    wake.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        // One thread for both: each is a sleeper of its own, their order does not matter.
+        let slept: Vec<_> = b
+            .into_iter()
+            .map(|mut consumer| consumer.arm().unwrap())
+            .collect();
+        thread.join().unwrap();
+        for (slept, woken) in slept.iter().zip(&woken) {
+            assert!(
+                !slept || woken.load(Ordering::Relaxed),
+                "asleep with an entry in the queue"
+            );
+        }
     });
 }
 

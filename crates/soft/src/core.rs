@@ -542,8 +542,6 @@ impl Core {
                 break;
             }
         }
-        // SAFETY: the caller is the owner.
-        unsafe { cable.kick() };
         done
     }
 

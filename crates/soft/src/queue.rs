@@ -8,6 +8,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use usb4_device::QueueWords;
+
 use crate::memory::{Mapping, Sharing};
 
 /// The words of a queue, in this process or shared with another. A clone is the same words.
@@ -75,6 +77,9 @@ impl Deref for QueueMemory {
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 }
+
+// SAFETY: see `deref`: `_owner` keeps them in place.
+unsafe impl QueueWords for QueueMemory {}
 
 impl fmt::Debug for QueueMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,7 +13,7 @@ use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
 
@@ -302,9 +302,27 @@ impl Cable {
     #[inline]
     pub(crate) unsafe fn kick(&self) {
         // SAFETY: the caller's promise.
+        if unsafe { self.has_news() } {
+            fence(Ordering::SeqCst);
+            self.ring_sleeper();
+        }
+    }
+
+    /// Whether something has been sent or handed back since the last call.
+    ///
+    /// # Safety
+    /// As for [`Cable::sender`] and [`Cable::receiver`].
+    #[inline]
+    pub(crate) unsafe fn has_news(&self) -> bool {
+        // SAFETY: the caller's promise.
         let (tx, rx) = unsafe { (&mut self.tx.borrow().fresh, &mut self.rx.borrow().fresh) };
-        let fresh = std::mem::take(tx) | std::mem::take(rx);
-        if fresh && self.waker.must_wake(self.their_words.wakeup()) {
+        std::mem::take(tx) | std::mem::take(rx)
+    }
+
+    /// Wakes the neighbour if it sleeps; a sequentially consistent fence has come after the news.
+    #[inline]
+    pub(crate) fn ring_sleeper(&self) {
+        if self.waker.must_wake(self.their_words.wakeup()) {
             socket::ring(&self.doorbell);
         }
     }

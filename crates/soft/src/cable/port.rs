@@ -63,6 +63,17 @@ impl Port<Memory> for Cable {
     }
 
     #[inline]
+    fn must_kick(&self) -> bool {
+        // SAFETY: see `impl Port for Cable`.
+        unsafe { self.has_news() }
+    }
+
+    #[inline]
+    fn kick(&self) {
+        self.ring_sleeper();
+    }
+
+    #[inline]
     fn release(&self, token: RxToken) {
         if let Ok(slot) = u16::try_from(token.0) {
             // SAFETY: see `impl Port for Cable`.

@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::thread;
 
-use super::sync::{AtomicU64, Ordering};
+use super::sync::{AtomicU64, Ordering, fence};
 use super::*;
 
 fn words<const N: usize>() -> Arc<[AtomicU64; N]> {
@@ -58,6 +58,7 @@ fn a_sleeper_never_misses_a_frame() {
             let (frames, word, bell) = (frames.clone(), word.clone(), bell.clone());
             thread::spawn(move || {
                 Producer::default().push(&frames, 7);
+                fence(Ordering::SeqCst);
                 if Waker::default().must_wake(&word[0]) {
                     bell[0].store(1, Ordering::Release);
                 }

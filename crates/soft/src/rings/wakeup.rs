@@ -49,10 +49,9 @@ impl Default for Waker {
 }
 
 impl Waker {
-    /// After writing to the rings: whether the sleeper must be woken.
+    /// After writing to the rings and a sequentially consistent fence: whether the sleeper must be woken.
     #[inline]
     pub(crate) fn must_wake(&self, word: &AtomicU64) -> bool {
-        fence(Ordering::SeqCst);
         let count = word.load(Ordering::Relaxed);
         if count % 2 == 0 || count == self.rung.load(Ordering::Relaxed) {
             return false;
