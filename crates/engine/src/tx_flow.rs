@@ -20,6 +20,20 @@ pub(crate) enum TxState {
     Quarantined,
 }
 
+/// Why a paused flow waits for more than READY: a frame of an epoch that has not reached the peer must not see that
+/// epoch's number come round again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    No,
+    /// Until the marking of slots with that number has ended.
+    Until(u32),
+    /// The same, and READY has come.
+    Ready(u32),
+}
+
+/// Epochs between two rests. At most twice as many are about at once, half of what their numbers tell apart.
+pub(crate) const EPOCHS_PER_REST: u8 = 64;
+
 /// An outgoing flow.
 #[derive(Debug)]
 pub struct TxFlow {
@@ -37,6 +51,8 @@ pub struct TxFlow {
     pub(crate) accepted: bool,
     /// The peer is not ready to receive: nothing is staged until READY.
     pub(crate) paused: bool,
+    /// It stays paused until frames of old epochs are out of the way, too.
+    pub(crate) rest: Rest,
     /// FLOW_CLOSE has been staged.
     pub(crate) closed: bool,
     /// Replays so far, saturating.
@@ -111,6 +127,7 @@ impl Default for TxFlow {
             opened: false,
             accepted: false,
             paused: false,
+            rest: Rest::No,
             closed: false,
             replays: 0,
             next_csn: 0,
@@ -137,6 +154,7 @@ impl TxFlow {
         self.opened = false;
         self.accepted = false;
         self.paused = false;
+        self.rest = Rest::No;
         self.closed = false;
         self.replays = 0;
         self.next_csn = 0;

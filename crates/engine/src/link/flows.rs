@@ -3,8 +3,8 @@
 use usb4_wire::{EpAddr, MAX_MESSAGE};
 
 use super::Link;
-use crate::list::{at, at_mut};
-use crate::tx_flow::TxState;
+use crate::list::{NONE, at, at_mut};
+use crate::tx_flow::{Rest, TxState};
 use crate::{FlowId, Host, Nanos, OpenError, Operation, PostError, Status, Work};
 
 impl Link {
@@ -69,7 +69,7 @@ impl Link {
         let total = length_of(&work).ok_or(PostError::Invalid)?;
         let op = self.ops.alloc(index, &work, total).ok_or(PostError::Full)?;
         flow.ops.push(&mut self.ops.slab, op);
-        if flow.cursor == crate::list::NONE {
+        if flow.cursor == NONE {
             flow.cursor = op;
             if !flow.paused {
                 self.active.push(&mut self.tx_flows, index);
@@ -91,6 +91,48 @@ impl Link {
         self.end_quarantine();
     }
 
+    /// Keeps a flow paused until no frame that is about now can reach the peer any more.
+    #[cold]
+    pub(super) fn rest(&mut self, index: u32) {
+        if let Some(flow) = at_mut(&mut self.tx_flows, index) {
+            flow.rest = Rest::Until(self.markings.wrapping_add(1));
+            self.resting = true;
+            self.next_resting = true;
+        }
+        self.end_quarantine();
+    }
+
+    /// Lets go on what has rested long enough.
+    #[cold]
+    pub(super) fn end_rests(&mut self) {
+        self.end_quarantine();
+        let under_way = u32::from(self.slots.marked() != 0);
+        let ended = self.markings.wrapping_sub(under_way);
+        if ended == self.markings_ended {
+            return;
+        }
+        self.markings_ended = ended;
+        self.resting = false;
+        for index in 0..u32::try_from(self.tx_flows.len()).unwrap_or(NONE) {
+            let Some(flow) = at_mut(&mut self.tx_flows, index) else {
+                return;
+            };
+            let (Rest::Until(marking) | Rest::Ready(marking)) = flow.rest else {
+                continue;
+            };
+            if ended.wrapping_sub(marking) > u32::MAX >> 1 {
+                self.resting = true;
+                continue;
+            }
+            let ready = flow.rest == Rest::Ready(marking);
+            flow.rest = Rest::No;
+            if ready && flow.state == TxState::Open {
+                flow.paused = false;
+                self.active.push(&mut self.tx_flows, index);
+            }
+        }
+    }
+
     /// Frees the ids of closed flows that have rested long enough.
     fn end_quarantine(&mut self) {
         while self.slots.marked() == 0 {
@@ -100,10 +142,12 @@ impl Link {
                 }
                 self.free_flows.push(&mut self.tx_flows, index);
             }
-            if self.next_quarantine.is_empty() {
+            if self.next_quarantine.is_empty() && !self.next_resting {
                 return;
             }
             self.quarantine = core::mem::take(&mut self.next_quarantine);
+            self.next_resting = false;
+            self.markings = self.markings.wrapping_add(1);
             self.slots.mark();
         }
     }

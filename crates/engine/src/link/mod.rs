@@ -76,6 +76,13 @@ pub struct Link {
     /// Closed flows whose ids are free once the marked slots are, and those that wait for the next marking.
     quarantine: List<{ tx_flow::WAITING }>,
     next_quarantine: List<{ tx_flow::WAITING }>,
+    /// Markings of slots begun so far; flows that rest name the one they wait for.
+    markings: u32,
+    /// Those that had ended when resting flows were last looked at.
+    markings_ended: u32,
+    /// A flow rests; one waits for the next marking.
+    resting: bool,
+    next_resting: bool,
     /// Reads and atomics the peer has not answered in full.
     reads: u32,
 
@@ -148,6 +155,10 @@ impl Link {
             free_flows,
             quarantine: List::default(),
             next_quarantine: List::default(),
+            markings: 0,
+            markings_ended: 0,
+            resting: false,
+            next_resting: false,
             reads: 0,
             rx_flows,
             respond: List::default(),

@@ -8,7 +8,7 @@ use crate::list::{NONE, at, at_mut};
 use crate::op::Op;
 use crate::park::Place;
 use crate::plan::Then;
-use crate::tx_flow::{TxFlow, TxState};
+use crate::tx_flow::{EPOCHS_PER_REST, Rest, TxFlow, TxState};
 use crate::{Host, Nanos, Operation, Plan, RxToken, Status, WorkDone};
 
 impl Link {
@@ -163,10 +163,14 @@ impl Link {
             Response::Ready { csn } => {
                 let valid = flow.paused && csn == flow.next_csn && seq.epoch == flow.epoch;
                 match flow.state {
-                    TxState::Open if valid => {
-                        flow.paused = false;
-                        self.active.push(&mut self.tx_flows, seq.flow);
-                    }
+                    TxState::Open if valid => match flow.rest {
+                        Rest::No => {
+                            flow.paused = false;
+                            self.active.push(&mut self.tx_flows, seq.flow);
+                        }
+                        Rest::Until(marking) => flow.rest = Rest::Ready(marking),
+                        Rest::Ready(_) => self.violation(),
+                    },
                     TxState::Open => self.violation(),
                     _ => {}
                 }
@@ -408,6 +412,8 @@ impl Link {
         flow.closed = false;
         if flow.state == TxState::Closing {
             self.active.push(&mut self.tx_flows, index);
+        } else if flow.epoch % EPOCHS_PER_REST == 0 {
+            self.rest(index);
         }
     }
 

@@ -25,6 +25,7 @@ impl Link {
         let seldom = !self.respond.is_empty()
             || !self.read_wait.is_empty()
             || self.join_offer.is_some()
+            || self.resting
             || self.probe_wanted;
         // Homes ask until there is nothing: that answer is as frequent as the others.
         if (!seldom && !report && self.active.is_empty()) || self.failed {
@@ -52,6 +53,9 @@ impl Link {
 
     #[inline(never)]
     fn stage_any<H: Host + ?Sized>(&mut self, now: Nanos, report: bool, host: &H, out: &mut Staged) -> bool {
+        if self.resting {
+            self.end_rests();
+        }
         if !self.read_wait.is_empty() {
             self.wake_readers();
         }

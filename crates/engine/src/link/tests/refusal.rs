@@ -352,3 +352,43 @@ fn superseded_frames_are_not_resent() {
     assert_eq!(pair.done(0), [(1, Status::Ok)]);
     pair.assert_clean();
 }
+
+#[test]
+fn a_frame_that_is_late_by_many_replays_is_not_taken_for_a_new_one() {
+    let mut pair = Pair::with(config(), 2);
+    let word = pair.sides[1].share(vec![0; 64], true);
+    let flow = pair.open(0);
+    // All that goes over the second rail is late by a second.
+    pair.cables[0][1].latency = 1_000_000_000;
+    // With FLOW_OPEN the message takes two chunks, without it one: CSNs name other things after a replay.
+    pair.send(0, flow, 1, &pattern(4_020, 1));
+    let add = Work {
+        cookie: 2,
+        op: Operation::FetchAdd {
+            remote_addr: 0,
+            remote_key: word.0,
+            add: 1,
+        },
+        local: None,
+        len: 0,
+    };
+    pair.sides[0].link.post(pair.now, flow, add).unwrap();
+    pair.run_for(200_000);
+    assert_eq!(pair.sides[1].link.counters().rnr_sent, 1);
+    // Receives come and are gone before this flow is there. After 256 replays the epoch has come round.
+    for _ in 0..255 {
+        pair.sides[1].link.receive_posted(pair.now, 7);
+        pair.run_for(60_000);
+    }
+    pair.receive(1, 10, 5_000);
+    pair.run_for(500_000);
+    // The late frames come, then the next message.
+    pair.run_for(2_000_000_000);
+    pair.receive(1, 11, 5_000);
+    pair.send(0, flow, 3, &pattern(100, 2));
+    pair.run();
+    assert_eq!(pair.sides[1].host.bytes(word)[0], 1, "one FETCH_ADD was posted");
+    assert_eq!(pair.done(0), [(1, Status::Ok), (2, Status::Ok), (3, Status::Ok)]);
+    assert_eq!(pair.received(1).len(), 2);
+    pair.assert_clean();
+}
