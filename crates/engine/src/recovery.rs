@@ -231,9 +231,10 @@ impl Sender {
             return None;
         }
         let number = self.next;
-        let busy = self.posted.saturating_add(1) >= self.window.data_depth
-            || self.data.saturating_add(1) >= self.window.requests;
-        let len = len.min(LEN);
+        // Both are bounded by the rings.
+        let busy = self.posted.wrapping_add(1) >= self.window.data_depth
+            || self.data.wrapping_add(1) >= self.window.requests;
+        let len = len & LEN;
         let flags = if elicits { ELICITS } else { 0 } | if busy { BUSY } else { 0 };
         let entry = self.ring.get_mut(index(number & self.mask))?;
         *entry = InFlight {
@@ -244,7 +245,7 @@ impl Sender {
         };
         self.next = number.wrapping_add(1);
         self.bytes = self.bytes.wrapping_add(u64::from(len));
-        self.posted = self.posted.saturating_add(1);
+        self.posted = self.posted.wrapping_add(1);
         self.data = self.data.wrapping_add(u64::from(slot != NO_SLOT));
         let mut ack_now = false;
         if elicits {

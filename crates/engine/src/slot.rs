@@ -41,18 +41,18 @@ pub struct Slot {
     round: bool,
     /// Part of the set whose end a closed flow waits for.
     marked: bool,
-    /// It carries responses only.
-    pub(crate) response: bool,
     /// It is a probe, for the rail in `rail`.
     probe: bool,
-    /// It wants an acknowledgement without delay.
-    pub(crate) ack_now: bool,
     /// The rail of the latest post.
     pub(crate) rail: u8,
     /// Its round in [`Ahead`].
     ahead: u8,
-    /// If all chunks are requests of one flow: their epoch.
-    pub(crate) epoch: u8,
+    pub(crate) frame: Frame,
+}
+
+/// What is noted of a frame when it is staged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
     /// If all chunks are requests of one flow: that flow. Else [`NONE`].
     pub(crate) flow: u32,
     /// CRC of the chunk headers.
@@ -61,6 +61,12 @@ pub struct Slot {
     pub(crate) head_len: u16,
     /// The whole frame.
     pub(crate) len: u16,
+    /// If all chunks are requests of one flow: their epoch.
+    pub(crate) epoch: u8,
+    /// It carries responses only.
+    pub(crate) response: bool,
+    /// It wants an acknowledgement without delay.
+    pub(crate) ack_now: bool,
 }
 
 impl Slot {
@@ -70,13 +76,7 @@ impl Slot {
         self.acked = false;
         self.probe = false;
         self.round = round;
-        self.response = frame.response;
-        self.ack_now = frame.ack_now;
-        self.flow = frame.flow;
-        self.epoch = frame.epoch;
-        self.crc = frame.crc;
-        self.head_len = frame.head_len;
-        self.len = frame.len;
+        self.frame = frame;
     }
 }
 
@@ -103,37 +103,20 @@ impl Default for Slot {
             completed: false,
             round: false,
             marked: false,
-            response: false,
             probe: false,
-            ack_now: false,
             rail: 0,
             ahead: 0,
-            epoch: 0,
-            flow: NONE,
-            crc: 0,
-            head_len: 0,
-            len: 0,
+            frame: Frame {
+                flow: NONE,
+                crc: 0,
+                head_len: 0,
+                len: 0,
+                epoch: 0,
+                response: false,
+                ack_now: false,
+            },
         }
     }
-}
-
-/// What is noted of a frame when it is staged.
-#[derive(Clone, Copy)]
-pub(crate) struct Frame {
-    /// It carries responses only.
-    pub(crate) response: bool,
-    /// It wants an acknowledgement without delay.
-    pub(crate) ack_now: bool,
-    /// If all chunks are requests of one flow: that flow. Else [`NONE`].
-    pub(crate) flow: u32,
-    /// If all chunks are requests of one flow: their epoch.
-    pub(crate) epoch: u8,
-    /// CRC of the chunk headers.
-    pub(crate) crc: u32,
-    /// Frame header and chunk headers.
-    pub(crate) head_len: u16,
-    /// The whole frame.
-    pub(crate) len: u16,
 }
 
 /// All TX slots of a link.
@@ -335,6 +318,13 @@ impl Slots {
             _ => return false,
         };
         let [even, odd] = &mut self.gathering;
+        if even.wrapping_add(*odd) == 1 {
+            // The only one under way.
+            (*even, *odd) = (0, 0);
+            self.gathered = self.staged;
+            self.boundary = self.staged;
+            return true;
+        }
         let gathering = if round { &mut *odd } else { &mut *even };
         *gathering = gathering.wrapping_sub(1);
         let older = if self.round { *even } else { *odd };
@@ -342,9 +332,6 @@ impl Slots {
             self.gathered = self.boundary;
             self.boundary = self.staged;
             self.round = !self.round;
-        }
-        if self.gathering == [0; 2] {
-            self.gathered = self.staged;
         }
         true
     }
@@ -385,6 +372,26 @@ impl Slots {
     #[inline]
     pub(crate) fn front_request(&self) -> Option<u32> {
         self.ready(&self.requests)
+    }
+
+    /// The next frame to be posted, if it carries requests and is neither lost nor to be gathered.
+    #[inline(always)]
+    pub(crate) fn next_request(&self) -> Option<(TxSlot, &Frame)> {
+        if !self.resend.is_empty() || !self.responses.is_empty() {
+            return None;
+        }
+        let index = self.requests.front()?;
+        let slot = at(&self.slab, index)?;
+        (slot.state == State::Ready).then_some((slot_of(index), &slot.frame))
+    }
+
+    /// Takes the frame [`Slots::next_request`] has told off its queue: it is posted.
+    #[inline(always)]
+    pub(crate) fn post_request(&mut self, rail: u8) {
+        if let Some(index) = self.requests.pop(&mut self.slab) {
+            self.waiting_requests = self.waiting_requests.wrapping_sub(1);
+            self.post(index, rail);
+        }
     }
 
     /// The first probe that is ready.

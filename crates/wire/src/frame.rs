@@ -79,7 +79,7 @@ impl FrameHeader {
 
     /// Writes the header with its head CRC, which covers the chunk headers through `chunks_crc`: their CRC, kept
     /// from staging, so that a retransmission under a new packet number reads 40 bytes only.
-    #[inline]
+    #[inline(always)]
     pub fn seal(
         &self,
         chunks_crc: u32,

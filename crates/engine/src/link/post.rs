@@ -44,6 +44,59 @@ impl Link {
         if self.failed {
             return None;
         }
+        if self.slots.has_queued() && self.takes_short_ways() {
+            let post = self.post_plain(now, host, header);
+            if post.is_some() {
+                return post;
+            }
+        }
+        self.next_post_of_any(now, host, header)
+    }
+
+    /// Posts the next frame if that carries requests and the link has one rail. `None`, and nothing has changed, if
+    /// that is not so or it cannot go.
+    #[inline(never)]
+    fn post_plain<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, header: &mut [u8; 40]) -> Option<Post> {
+        if self.rails_span != 1 {
+            return None;
+        }
+        let rail = self.rails.first_mut()?;
+        if !rail.attached() || !rail.can_send(Class::Request) {
+            return None;
+        }
+        let (slot, &frame) = self.slots.next_request()?;
+        if at(&self.tx_flows, frame.flow).is_some_and(|flow| flow.epoch != frame.epoch) {
+            return None;
+        }
+        let stamp = rail.send(now, slot.0, frame.len, true)?;
+        let ack_now = stamp.ack_now || frame.ack_now || rail.is_window_full();
+        self.slots.post_request(0);
+        let counters = &mut self.counters;
+        counters.tx_frames = counters.tx_frames.wrapping_add(1);
+        counters.tx_bytes = counters.tx_bytes.wrapping_add(u64::from(frame.len));
+        FrameHeader {
+            head_len: frame.head_len,
+            tag: stamp.tag,
+            packet: stamp.packet,
+            ack: stamp.ack,
+            ack_now,
+            payload_crc: self.config.payload_crc,
+        }
+        .seal(frame.crc, |crc, bytes| host.crc32c(crc, bytes), header);
+        Some(Post {
+            rail: RailId(0),
+            slot,
+            len: frame.len,
+        })
+    }
+
+    #[inline]
+    fn next_post_of_any<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        host: &H,
+        header: &mut [u8; 40],
+    ) -> Option<Post> {
         while self.slots.has_queued() {
             match self.post_queued(now, host, header) {
                 Queued::Posted(post) => return Some(post),
@@ -86,7 +139,7 @@ impl Link {
         let Some(slot) = self.slots.get(index) else {
             return Queued::Blocked;
         };
-        let (flow, epoch, len) = (slot.flow, slot.epoch, slot.len);
+        let Frame { flow, epoch, len, .. } = slot.frame;
         // Nothing in it but requests that a replay has superseded.
         let stale = at(&self.tx_flows, flow).is_some_and(|flow| flow.epoch != epoch);
         // Requests have less room than the others: if this one cannot go, nothing can.
@@ -168,20 +221,20 @@ impl Link {
         let slot_number = u16::try_from(index).ok()?;
         let payload_crc = self.config.payload_crc;
         let rail = self.rails.get_mut(usize::from(id))?;
-        let slot = self.slots.get(index)?;
-        let stamp = rail.send(now, slot_number, slot.len, true)?;
+        let frame = self.slots.get(index)?.frame;
+        let stamp = rail.send(now, slot_number, frame.len, true)?;
         // The peer should not wait with an acknowledgement this side is waiting for.
-        let ack_now = stamp.ack_now || slot.ack_now || again || rail.is_window_full();
-        let (head_len, len) = (slot.head_len, slot.len);
+        let ack_now = stamp.ack_now || frame.ack_now || again || rail.is_window_full();
+        let len = frame.len;
         FrameHeader {
-            head_len,
+            head_len: frame.head_len,
             tag: stamp.tag,
             packet: stamp.packet,
             ack: stamp.ack,
             ack_now,
             payload_crc,
         }
-        .seal(slot.crc, |crc, bytes| host.crc32c(crc, bytes), header);
+        .seal(frame.crc, |crc, bytes| host.crc32c(crc, bytes), header);
         self.slots.post(index, id);
         self.counters.tx_frames = self.counters.tx_frames.wrapping_add(1);
         self.counters.tx_bytes = self.counters.tx_bytes.wrapping_add(u64::from(len));
@@ -236,8 +289,7 @@ impl Link {
                 self.slots.free(index);
                 continue;
             }
-            let slot = self.slots.get(index)?;
-            let (crc, len) = (slot.crc, slot.len);
+            let Frame { crc, len, .. } = self.slots.get(index)?.frame;
             self.slots.post(index, id);
             self.counters.tx_pings = self.counters.tx_pings.wrapping_add(1);
             return self.post_unkept(now, index, id, (crc, len, true), host, header);
