@@ -338,7 +338,7 @@ impl Sender {
     }
 
     /// `newest` is the largest packet just acknowledged.
-    #[inline]
+    #[inline(always)]
     fn on_progress(&mut self, now: Nanos, newest: InFlight) {
         if self.probes >= SILENCE {
             self.silences = self.silences.saturating_add(1);

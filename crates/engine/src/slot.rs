@@ -270,16 +270,18 @@ impl Slots {
         } else {
             (&mut self.requests, &mut self.waiting_requests)
         };
-        let Some(index) = self.free.pop(&mut self.slab) else {
+        // As a slice, so that it is looked up once.
+        let slab: &mut [Slot] = &mut self.slab;
+        let Some(index) = self.free.pop(slab) else {
             return;
         };
         self.free_count = self.free_count.wrapping_sub(1);
         *waiting = waiting.wrapping_add(1);
-        if let Some(slot) = at_mut(&mut self.slab, index) {
+        if let Some(slot) = at_mut(slab, index) {
             slot.begin(frame, self.round);
             slot.ahead = ahead;
         }
-        queue.push(&mut self.slab, index);
+        queue.push(slab, index);
         self.begin();
     }
 
@@ -447,31 +449,41 @@ impl Slots {
     }
 
     /// The peer's verdict on a posted frame. A lost frame waits for its descriptor, then is queued again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn decided(&mut self, slot: u16, outcome: Outcome) {
         let index = u32::from(slot);
-        let Some(slot) = at_mut(&mut self.slab, index) else {
-            return;
-        };
-        if slot.state != State::Posted {
-            return;
+        match at_mut(&mut self.slab, index) {
+            Some(slot) if slot.state == State::Posted => match outcome {
+                Outcome::Acked => {
+                    if !core::mem::replace(&mut slot.acked, true) {
+                        self.ahead.done(slot.ahead);
+                    }
+                    if slot.completed {
+                        self.free_acked(index);
+                    }
+                }
+                Outcome::Lost => self.lost(index),
+            },
+            _ => {}
         }
-        match outcome {
-            Outcome::Acked => {
-                if !core::mem::replace(&mut slot.acked, true) {
-                    self.ahead.done(slot.ahead);
-                }
-                if slot.completed {
-                    self.free_acked(index);
-                }
+    }
+
+    #[cold]
+    fn lost(&mut self, index: u32) {
+        if let Some(slot) = at_mut(&mut self.slab, index) {
+            slot.lost = true;
+            if slot.completed {
+                self.send_again(index);
             }
-            Outcome::Lost => {
-                slot.lost = true;
-                if slot.completed {
-                    slot.state = State::Resend;
-                    self.resend.push(&mut self.slab, index);
-                }
-            }
+        }
+    }
+
+    /// A lost frame waits for a rail.
+    #[cold]
+    fn send_again(&mut self, index: u32) {
+        if let Some(slot) = at_mut(&mut self.slab, index) {
+            slot.state = State::Resend;
+            self.resend.push(&mut self.slab, index);
         }
     }
 
@@ -489,8 +501,7 @@ impl Slots {
         if slot.acked {
             self.free_acked(index);
         } else if slot.lost {
-            slot.state = State::Resend;
-            self.resend.push(&mut self.slab, index);
+            self.send_again(index);
         }
         true
     }
@@ -541,17 +552,19 @@ impl Slots {
     }
 
     /// Frees a slot that is in no queue and whose frame is acknowledged.
-    #[inline]
+    #[inline(always)]
     fn free_acked(&mut self, index: u32) {
-        let Some(slot) = at_mut(&mut self.slab, index) else {
+        let slab: &mut [Slot] = &mut self.slab;
+        let Some(slot) = at_mut(slab, index) else {
             return;
         };
         slot.state = State::Free;
-        if core::mem::take(&mut slot.marked) {
+        if slot.marked {
+            slot.marked = false;
             self.marked = self.marked.wrapping_sub(1);
         }
         self.free_count = self.free_count.wrapping_add(1);
-        self.free.push_front(&mut self.slab, index);
+        self.free.push_front(slab, index);
     }
 
     /// Marks all frames that may yet reach the peer (again); [`Slots::marked`] counts them down.

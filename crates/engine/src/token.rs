@@ -89,14 +89,15 @@ impl Tokens {
     }
 
     /// One less refers to the frame.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drop_ref(&mut self, token: RxToken) {
-        let Some(state) = at_mut(&mut self.slab, token.0) else {
+        let slab: &mut [Token] = &mut self.slab;
+        let Some(state) = at_mut(slab, token.0) else {
             return;
         };
         state.refs = state.refs.wrapping_sub(1);
         if state.refs == 0 {
-            self.released.push(&mut self.slab, token.0);
+            self.released.push(slab, token.0);
         }
     }
 

@@ -17,9 +17,8 @@ pub(crate) struct Decoded {
 /// The common part of a chunk header.
 #[derive(Clone, Copy)]
 pub(crate) struct Common {
-    kind: u8,
-    flags: u8,
-    pub(crate) len: u16,
+    /// Type, flags and payload length.
+    word: u32,
     pub(crate) seq: Seq,
     pub(crate) arg: u32,
 }
@@ -28,71 +27,98 @@ impl Common {
     #[inline(always)]
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, ChunkError> {
         let [a, b] = take::<2>(bytes)?;
-        let [kind, flags, len_lo, len_hi, .., epoch] = a.to_le_bytes();
         Ok(Self {
-            kind,
-            flags,
-            len: u16::from_le_bytes([len_lo, len_hi]),
+            word: lo(a),
             seq: Seq {
                 flow: hi(a) & (FLOW_ID_LIMIT - 1),
-                epoch,
+                epoch: (hi(a) >> 24) as u8,
                 csn: lo(b),
             },
             arg: hi(b),
         })
     }
 
-    /// An EXEC_ACK; of one that has not been checked, only the type is known.
     #[inline(always)]
-    pub(crate) const fn is_exec_ack(&self) -> bool {
-        self.kind == kind::EXEC_ACK
+    pub(crate) const fn kind(&self) -> u8 {
+        (self.word & 0xff) as u8
+    }
+
+    #[inline(always)]
+    const fn flags(&self) -> u8 {
+        (self.word >> 8 & 0xff) as u8
+    }
+
+    #[inline(always)]
+    pub(crate) const fn len(&self) -> u16 {
+        (self.word >> 16) as u16
     }
 
     /// A SEND without immediate data.
     #[inline(always)]
     pub(crate) const fn is_send(&self) -> bool {
-        self.kind == kind::SEND && self.flags & !(FIRST | LAST) == 0
+        const OTHER_FLAGS: u32 = (!(FIRST | LAST) as u32) << 8;
+        self.word & (OTHER_FLAGS | 0xff) == kind::SEND as u32
     }
 
     #[inline(always)]
     pub(crate) const fn is_first(&self) -> bool {
-        self.flags & FIRST != 0
+        self.flags() & FIRST != 0
     }
 
     #[inline(always)]
     pub(crate) const fn is_last(&self) -> bool {
-        self.flags & LAST != 0
+        self.flags() & LAST != 0
     }
 }
 
-/// Lengths of the header at the start of `bytes` and of its payload, if it is valid and of a kind that nearly all
-/// frames carry. Says nothing about others: ask [`lengths`].
-#[inline(always)]
-pub(crate) fn quick_lengths(bytes: &[u8]) -> Option<(u16, u16)> {
-    let common = Common::read(bytes).ok()?;
-    if common.is_exec_ack() && common.flags == 0 && common.len == 0 {
-        return Some((16, 0));
-    }
-    let Common { len, arg: offset, .. } = common;
-    if !common.is_send() {
-        return None;
-    }
-    if !common.is_first() {
-        return send_fits(offset, len, None, common.is_last()).then_some((16, len));
-    }
-    let [_, _, ext] = words::<3>(bytes)?;
-    let first = SendFirst {
-        total: lo(ext),
-        imm: None,
-    };
-    (hi(ext) == 0 && send_fits(offset, len, Some(first), common.is_last())).then_some((24, len))
-}
-
-/// Checks the header at the start of `bytes`: its length and its payload's.
+/// Length of the payloads of `chunks`, if they are valid and of the kinds that nearly all frames carry. Says nothing
+/// about others.
 #[inline(never)]
-pub(crate) fn lengths(bytes: &[u8]) -> Result<(u16, u16), ChunkError> {
-    let decoded = Decoded::read::<true>(bytes)?;
-    Ok((decoded.header_len, decoded.payload_len))
+pub(crate) fn payload_of_plain(mut chunks: &[u8]) -> Option<u32> {
+    let mut payload = 0u32;
+    while !chunks.is_empty() {
+        let common = Common::read(chunks).ok()?;
+        let header_len = if common.word == kind::EXEC_ACK as u32 {
+            // No flags, no payload.
+            16
+        } else if common.is_send() {
+            let (len, last) = (common.len(), common.is_last());
+            let (first, header_len) = if common.is_first() {
+                let [_, _, ext] = words::<3>(chunks)?;
+                if hi(ext) != 0 {
+                    return None;
+                }
+                let (total, imm) = (lo(ext), None);
+                (Some(SendFirst { total, imm }), 24)
+            } else {
+                (None, 16)
+            };
+            if !send_fits(common.arg, len, first, last) {
+                return None;
+            }
+            payload = payload.wrapping_add(u32::from(len));
+            header_len
+        } else {
+            return None;
+        };
+        chunks = chunks.get(header_len..)?;
+    }
+    Some(payload)
+}
+
+/// Length of the payloads of `chunks`, which are valid if there is one.
+#[inline(never)]
+pub(crate) fn payload_of(mut chunks: &[u8]) -> Result<u32, ChunkError> {
+    let mut payload = 0u32;
+    while !chunks.is_empty() {
+        let decoded = Decoded::read::<true>(chunks)?;
+        chunks = chunks
+            .get(usize::from(decoded.header_len)..)
+            .ok_or(ChunkError::Truncated)?;
+        // At most 253 chunks of less than 2^16 bytes.
+        payload = payload.wrapping_add(u32::from(decoded.payload_len));
+    }
+    Ok(payload)
 }
 
 impl Decoded {
@@ -103,7 +129,7 @@ impl Decoded {
     #[inline(always)]
     pub(crate) fn read<const CHECK: bool>(bytes: &[u8]) -> Result<Self, ChunkError> {
         let common = Common::read(bytes)?;
-        match common.kind {
+        match common.kind() {
             kind::SEND => send::<CHECK>(bytes, common),
             kind::WRITE => write::<CHECK>(bytes, common),
             kind::READ_DATA => read_data::<CHECK>(bytes, common),
@@ -114,13 +140,8 @@ impl Decoded {
 
 #[inline(always)]
 fn send<const CHECK: bool>(bytes: &[u8], common: Common) -> Result<Decoded, ChunkError> {
-    let Common {
-        flags,
-        len,
-        seq,
-        arg: offset,
-        ..
-    } = common;
+    let (flags, len) = (common.flags(), common.len());
+    let Common { seq, arg: offset, .. } = common;
     let (first, header_len) = if flags & FIRST == 0 {
         (None, 16)
     } else if flags & IMM == 0 {
@@ -171,13 +192,8 @@ fn send<const CHECK: bool>(bytes: &[u8], common: Common) -> Result<Decoded, Chun
 
 #[inline(always)]
 fn write<const CHECK: bool>(bytes: &[u8], common: Common) -> Result<Decoded, ChunkError> {
-    let Common {
-        flags,
-        len,
-        seq,
-        arg: total,
-        ..
-    } = common;
+    let (flags, len) = (common.flags(), common.len());
+    let Common { seq, arg: total, .. } = common;
     let [_, _, remote_addr, remote_key] = take::<4>(bytes)?;
     let (imm, header_len) = if flags & IMM == 0 {
         (None, 32)
@@ -215,13 +231,8 @@ fn write<const CHECK: bool>(bytes: &[u8], common: Common) -> Result<Decoded, Chu
 
 #[inline(always)]
 fn read_data<const CHECK: bool>(bytes: &[u8], common: Common) -> Result<Decoded, ChunkError> {
-    let Common {
-        flags,
-        len,
-        seq,
-        arg: req_id,
-        ..
-    } = common;
+    let (flags, len) = (common.flags(), common.len());
+    let Common { seq, arg: req_id, .. } = common;
     let [_, _, ext] = take::<3>(bytes)?;
     zero::<CHECK>(hi(ext))?;
     let (offset, last) = (lo(ext), flags & LAST != 0);
@@ -252,14 +263,9 @@ fn read_data<const CHECK: bool>(bytes: &[u8], common: Common) -> Result<Decoded,
 /// The types without flags and payload.
 #[inline(always)]
 fn bare<const CHECK: bool>(bytes: &[u8], common: Common) -> Result<Decoded, ChunkError> {
-    let Common {
-        kind,
-        flags,
-        len,
-        seq,
-        arg,
-    } = common;
-    let (chunk, header_len) = match kind {
+    let (flags, len) = (common.flags(), common.len());
+    let Common { seq, arg, .. } = common;
+    let (chunk, header_len) = match common.kind() {
         kind::EXEC_ACK => (Chunk::Response(seq, Response::ExecAck { csn: arg }), 16),
         kind::NAK => {
             let [_, _, ext] = take::<3>(bytes)?;

@@ -3,9 +3,9 @@
 use core::ops::Range;
 
 use crate::bytes::{hi, join, lo, put, words};
-use crate::chunk_decode::{Common, Decoded, lengths, quick_lengths};
+use crate::chunk_decode::{Common, Decoded, payload_of, payload_of_plain};
 use crate::{
-    Chunk, ChunkError, FRAME_HEADER_LEN, FRAME_MAX, FRAME_VERSION, FrameError, PAYLOAD_CRC_LEN, Seq,
+    Chunk, ChunkError, FRAME_HEADER_LEN, FRAME_MAX, FRAME_VERSION, FrameError, PAYLOAD_CRC_LEN, Seq, kind,
 };
 
 /// Frame flag: the acknowledgement block is valid.
@@ -192,9 +192,13 @@ impl<'a> FrameView<'a> {
             Some(chunks) if head_len <= frame_len && head_len % 8 == 0 => chunks,
             _ => return Err(FrameError::HeadLength(head_len)),
         };
-        let elicit = flags & ELICIT != 0;
         let ack_now = flags & ACK_NOW != 0;
-        if elicit == chunks.is_empty() || (ack_now && !elicit) {
+        let fits = if chunks.is_empty() {
+            flags & (ELICIT | ACK_NOW) == 0
+        } else {
+            flags & ELICIT != 0
+        };
+        if !fits {
             return Err(FrameError::Flags(flags));
         }
         if packet == 0 {
@@ -300,7 +304,7 @@ impl Chunks<'_> {
     #[inline(always)]
     pub fn next_exec_ack(&mut self) -> Option<(Seq, u32)> {
         let common = Common::read(self.rest).ok()?;
-        if !common.is_exec_ack() {
+        if common.kind() != kind::EXEC_ACK {
             return None;
         }
         self.advance(16, 0)?;
@@ -324,12 +328,12 @@ impl Chunks<'_> {
         let send = SendRef {
             seq: common.seq,
             offset: common.arg,
-            len: common.len,
+            len: common.len(),
             total,
             last: common.is_last(),
             at: self.at,
         };
-        self.advance(header_len, common.len)?;
+        self.advance(header_len, common.len())?;
         Some(send)
     }
 
@@ -367,16 +371,9 @@ impl core::iter::FusedIterator for Chunks<'_> {}
 
 /// Checks all chunk headers and returns the sum of their payload lengths.
 #[inline(always)]
-fn validate_chunks(mut rest: &[u8]) -> Result<u32, ChunkError> {
-    let mut payload = 0u32;
-    while !rest.is_empty() {
-        let (header_len, payload_len) = match quick_lengths(rest) {
-            Some(lengths) => lengths,
-            None => lengths(rest)?,
-        };
-        rest = rest.get(usize::from(header_len)..).ok_or(ChunkError::Truncated)?;
-        // At most 253 chunks of less than 2^16 bytes.
-        payload = payload.wrapping_add(u32::from(payload_len));
+fn validate_chunks(chunks: &[u8]) -> Result<u32, ChunkError> {
+    match payload_of_plain(chunks) {
+        Some(payload) => Ok(payload),
+        None => payload_of(chunks),
     }
-    Ok(payload)
 }

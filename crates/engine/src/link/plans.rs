@@ -254,7 +254,7 @@ impl Link {
     }
 
     /// One more request chunk has taken effect.
-    #[inline]
+    #[inline(always)]
     fn executed(&mut self, now: Nanos, index: u32) {
         let Some(flow) = at_mut(&mut self.rx_flows, index) else {
             return;
