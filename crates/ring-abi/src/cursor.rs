@@ -199,10 +199,9 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
     #[inline]
     pub fn available(&mut self) -> Result<u64, Hostile> {
         if self.produced == self.next {
-            self.refresh()
-        } else {
-            Ok(self.produced.wrapping_sub(self.next))
+            self.refresh()?;
         }
+        Ok(self.produced.wrapping_sub(self.next))
     }
 
     /// A copy of the next entry, read once, without consuming it; a later read may differ.
@@ -261,7 +260,8 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
         if self.produced != self.next {
             return Ok(false);
         }
-        Ok(self.refresh()? == 0)
+        self.refresh()?;
+        Ok(self.produced == self.next)
     }
 
     /// Withdraws [`Self::arm`]'s request.
@@ -277,8 +277,11 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
     }
 
     #[inline]
-    fn refresh(&mut self) -> Result<u64, Hostile> {
+    fn refresh(&mut self) -> Result<(), Hostile> {
         let index = self.queue.word(PRODUCER_WORD)?.load(Ordering::Acquire);
+        if index == self.produced {
+            return Ok(());
+        }
         let limit = self.released.wrapping_add(u64::from(self.queue.depth));
         if index.wrapping_sub(self.produced) > limit.wrapping_sub(self.produced) {
             return Err(Hostile {
@@ -288,7 +291,7 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
             });
         }
         self.produced = index;
-        Ok(index.wrapping_sub(self.next))
+        Ok(())
     }
 }
 
