@@ -18,8 +18,13 @@ use crate::{Completion, Error, Result};
 #[derive(Debug)]
 pub struct Cq {
     queue: Consumer<QueueMemory, Cqe>,
+    /// Entries taken one by one whose places the device does not know to be free.
+    owed: u32,
     shared: Arc<CqShared>,
 }
+
+/// Most entries taken one by one before the device is told that their places are free.
+const OWED_MAX: u32 = 16;
 
 /// What endpoints hold on to.
 #[derive(Debug)]
@@ -41,7 +46,11 @@ impl Cq {
         let shared = Arc::new(CqShared { device, parts });
         let queue =
             Consumer::new(memory, depth).map_err(|_| Error::Invalid("a queue has 1 to 65536 entries"))?;
-        Ok(Self { queue, shared })
+        Ok(Self {
+            queue,
+            owed: 0,
+            shared,
+        })
     }
 
     pub(crate) fn shared(&self) -> &Arc<CqShared> {
@@ -61,23 +70,41 @@ impl Cq {
             count += 1;
         }
         if count != 0 {
-            self.queue.release();
+            self.release();
         }
         count
     }
 
-    /// Takes one completion; does not drive the device. Its place is free again at the latest when nothing is left,
-    /// so a caller that takes one by one goes on until it gets `None`.
-    #[inline]
+    /// Takes one completion; does not drive the device. The device learns after several, or when there are none, that
+    /// their places are free: a caller that takes one by one goes on until it gets `None`, or [`Cq::is_empty`] says so.
+    #[inline(always)]
     pub fn take(&mut self) -> Option<Completion> {
-        match self.queue.pop() {
-            Ok(Some(entry)) => Some(Completion::from_entry(&entry)),
-            // As in `poll`.
-            Ok(None) | Err(_) => {
-                self.queue.release();
-                None
-            }
+        // As in `poll`.
+        let Ok(Some(entry)) = self.queue.pop() else {
+            self.release();
+            return None;
+        };
+        self.owed += 1;
+        if self.owed >= OWED_MAX {
+            self.release();
         }
+        Some(Completion::from_entry(&entry))
+    }
+
+    /// Whether there is nothing to take.
+    #[inline(always)]
+    pub fn is_empty(&mut self) -> bool {
+        let empty = self.queue.available().unwrap_or(0) == 0;
+        if empty && self.owed != 0 {
+            self.release();
+        }
+        empty
+    }
+
+    #[inline(never)]
+    fn release(&mut self) {
+        self.owed = 0;
+        self.queue.release();
     }
 
     /// A descriptor that becomes readable when a completion arrives after [`Cq::arm`]. For `poll(2)` and
@@ -98,14 +125,14 @@ impl Cq {
     ///
     /// [`Error::Gone`], [`Error::Forked`], [`Error::Os`].
     pub fn arm(&mut self) -> Result<bool> {
+        // Nothing may be kept from the device by one who sleeps.
+        self.release();
         let client = &self.shared.device.client;
         client.check()?;
         // The descriptor is made when it is first asked for, and who would ring one that is not there yet?
         client.wait_fd(&self.shared.parts)?;
         // Before arming: a wake-up from now on is for what comes now.
         client.silence(&self.shared.parts);
-        // Nothing may be kept from the device by one who sleeps.
-        self.queue.release();
         if !self.queue.arm().map_err(|_| Error::Gone)? {
             self.queue.disarm();
             return Ok(false);

@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Host, bytes, fabric, next_ok};
-use usb4_ring::{Op, Remote, WorkRequest};
+use common::{HANG, Host, bytes, fabric, next_ok};
+use usb4_ring::{EndpointConfig, Op, Remote, Status, WorkRequest};
 
 fn pair(test: &str) -> (Host, Host) {
     let spec = format!("soft:{}", fabric(test));
@@ -37,6 +37,41 @@ fn a_message_crosses_with_prefix_and_immediate() {
     );
     let sent = next_ok(&mut [&mut a, &mut b], 0);
     assert_eq!((sent.user_data, sent.op, sent.len), (2, Op::Send, 68));
+}
+
+#[test]
+fn a_small_queue_emptied_one_by_one_never_stays_full() {
+    let (a, b) = pair("take");
+    let into = b.memory(64, 0);
+    let mut sent = a.device.create_cq(4).unwrap();
+    let mut ep = a
+        .device
+        .create_endpoint(&EndpointConfig::default(), &sent, &sent)
+        .unwrap();
+    let remote = Remote {
+        addr: into.addr(),
+        key: into.remote_key(),
+    };
+    let to = ep.address_handle(&b.ep.address()).unwrap();
+    let from = a.memory(64, 7);
+    for n in 0..100 {
+        let write = WorkRequest::write(to, from.buffer(0, 64).unwrap(), remote);
+        ep.post(&write.user_data(n)).unwrap();
+    }
+    ep.submit().unwrap();
+    let start = std::time::Instant::now();
+    let mut seen = 0;
+    while seen < 100 {
+        a.device.progress();
+        b.device.progress();
+        if !sent.is_empty() {
+            let done = sent.take().unwrap();
+            assert_eq!((done.user_data, done.status), (seen, Status::Ok));
+            seen += 1;
+        }
+        assert!(start.elapsed() < HANG, "{seen} of 100");
+    }
+    assert!(sent.take().is_none());
 }
 
 #[test]
