@@ -136,27 +136,29 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 /// Drives the endpoints bound to a queue until `direct` is full.
 #[inline(always)]
 fn progress(state: &mut State, cq: u32, direct: &mut Direct) {
-    let Some(CqState { endpoints, turn, .. }) = state.cqs.get(cq) else {
-        return;
-    };
-    let (count, first) = (endpoints.len(), *turn);
-    for n in 0..count {
-        // None goes short because another always has something.
-        let at = if first + n < count {
-            first + n
+    match state.cqs.get(cq).map(|cq| cq.endpoints.as_slice()) {
+        Some(&[ep]) => crate::ep::progress(state, ep, direct),
+        Some(&[_, _, ..]) => progress_all(state, cq, direct),
+        _ => {}
+    }
+}
+
+/// As [`progress`], for several endpoints: none goes short because another always has something.
+#[inline(never)]
+fn progress_all(state: &mut State, cq: u32, direct: &mut Direct) {
+    let mut n = 0;
+    while let Some(queue) = state.cqs.get_mut(cq)
+        && n < queue.endpoints.len()
+        && !direct.is_full()
+    {
+        queue.turn = if queue.turn + 1 < queue.endpoints.len() {
+            queue.turn + 1
         } else {
-            first + n - count
+            0
         };
-        let Some(&ep) = state.cqs.get(cq).and_then(|cq| cq.endpoints.get(at)) else {
-            return;
-        };
+        let ep = queue.endpoints[queue.turn];
         crate::ep::progress(state, ep, direct);
-        if count > 1 && direct.is_full() {
-            if let Some(cq) = state.cqs.get_mut(cq) {
-                cq.turn = if at + 1 < count { at + 1 } else { 0 };
-            }
-            return;
-        }
+        n += 1;
     }
 }
 
@@ -239,11 +241,7 @@ impl Cq {
     fn arm(&self) -> (bool, bool) {
         let mut state = self.domain.lock();
         let state = &mut *state;
-        let mut n = 0;
-        while let Some(&ep) = state.cqs.get(self.index).and_then(|cq| cq.endpoints.get(n)) {
-            crate::ep::drive(state, ep);
-            n += 1;
-        }
+        progress_all(state, self.index, &mut Direct::none());
         let Some(cq) = state.cqs.get_mut(self.index) else {
             return (false, false);
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys::*;
 use usb4_ffi::{Handle, Level, boundary_or, log};
 use usb4_ring::{Endpoint, EndpointConfig, EndpointKind};
-use usb4_tagged::{Config, EVENTS_MAX, MAX_MESSAGE, Messenger, STAGE_LEN};
+use usb4_tagged::{Config, EVENTS_MAX, MAX_MESSAGE, Messenger, PeerId, STAGE_LEN};
 
 use crate::addr::{self, ADDR_LEN};
 use crate::av::{self, AvHandle, AvState};
@@ -66,7 +66,8 @@ pub(crate) struct Settings {
 pub(crate) struct Active<'a> {
     pub(crate) messenger: &'a mut Messenger<RingTransport>,
     pub(crate) settings: &'a Settings,
-    pub(crate) av: &'a AvState,
+    avs: &'a Table<AvState>,
+    av: u32,
     cqs: &'a mut Table<CqState>,
     cntrs: &'a mut Table<CntrState>,
 }
@@ -82,7 +83,8 @@ impl EpState {
         Some(Active {
             messenger: self.messenger.as_mut()?,
             settings: &self.settings,
-            av: avs.get(self.av)?,
+            avs,
+            av: self.av,
             cqs,
             cntrs,
         })
@@ -90,12 +92,19 @@ impl EpState {
 }
 
 impl Active<'_> {
+    /// The peer behind an `fi_addr_t`.
+    #[inline]
+    pub(crate) fn peer(&self, address: fi_addr_t) -> Option<PeerId> {
+        self.avs.get(self.av)?.peer(address)
+    }
+
     /// The messenger, and where its completions go.
     #[inline]
     pub(crate) fn split(&mut self) -> (&mut Messenger<RingTransport>, CqSink<'_>) {
         let sink = CqSink {
             cqs: self.cqs,
             cntrs: self.cntrs,
+            avs: self.avs,
             av: self.av,
             bound: &self.settings.bound,
             direct: None,
@@ -105,6 +114,7 @@ impl Active<'_> {
 }
 
 /// Drives one endpoint.
+#[inline(never)]
 pub(crate) fn drive(state: &mut State, ep: u32) {
     progress(state, ep, &mut Direct::none());
 }
@@ -116,13 +126,14 @@ pub(crate) fn progress(state: &mut State, ep: u32, direct: &mut Direct) {
         eps, cqs, avs, cntrs, ..
     } = state;
     let Some(ep) = eps.get_mut(ep) else { return };
-    let (Some(messenger), Some(av)) = (&mut ep.messenger, avs.get(ep.av)) else {
+    let Some(messenger) = &mut ep.messenger else {
         return;
     };
     let mut sink = CqSink {
         cqs,
         cntrs,
-        av,
+        avs,
+        av: ep.av,
         bound: &ep.settings.bound,
         direct: Some(direct),
     };

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use libfabric_sys::*;
-use usb4_tagged::{Class, Completion, Failure, Sink};
+use usb4_tagged::{Class, Completion, Failure, PeerId, Sink};
 
 use crate::av::{AvState, size};
 use crate::cntr::CntrState;
@@ -51,24 +51,34 @@ impl Bound {
 pub(crate) struct CqSink<'a> {
     pub(crate) cqs: &'a mut Table<CqState>,
     pub(crate) cntrs: &'a mut Table<CntrState>,
-    pub(crate) av: &'a AvState,
+    pub(crate) avs: &'a Table<AvState>,
+    pub(crate) av: u32,
     pub(crate) bound: &'a Bound,
     pub(crate) direct: Option<&'a mut Direct>,
 }
 
 impl Sink for CqSink<'_> {
-    #[inline(always)]
     fn complete(&mut self, done: Completion) {
-        let (cq, cntr) = self.bound.of(done.receive);
-        if let Some(direct) = &mut self.direct
-            && direct.left > 0
-            && direct.cq == cq
-            && cntr == UNBOUND
-            && done.result.is_ok()
-        {
-            return direct.write(&done, self.av);
+        if done.result.is_ok() && self.is_awaited(done.receive) {
+            self.hand_over(done);
+        } else {
+            self.queue(&done);
         }
-        self.queue(done);
+    }
+
+    #[inline(always)]
+    fn is_awaited(&self, receive: bool) -> bool {
+        let (cq, cntr) = self.bound.of(receive);
+        self.direct
+            .as_ref()
+            .is_some_and(|direct| direct.left > 0 && direct.cq == cq && cntr == UNBOUND)
+    }
+
+    #[inline(always)]
+    fn hand_over(&mut self, done: Completion) {
+        if let Some(direct) = &mut self.direct {
+            direct.write(done, self.avs, self.av);
+        }
     }
 
     #[inline]
@@ -80,7 +90,7 @@ impl Sink for CqSink<'_> {
 impl CqSink<'_> {
     /// Puts a completion into its queue, and counts it.
     #[inline(never)]
-    fn queue(&mut self, done: Completion) {
+    fn queue(&mut self, done: &Completion) {
         let (cq, cntr) = self.bound.of(done.receive);
         if cntr != UNBOUND
             && let Some(cntr) = self.cntrs.get_mut(cntr)
@@ -95,11 +105,8 @@ impl CqSink<'_> {
         if done.token == COUNT_ONLY && done.result.is_ok() {
             return;
         }
-        let source = match done.from {
-            Some(peer) => self.av.address(peer),
-            None => FI_ADDR_NOTAVAIL,
-        };
-        let entry = Entry::new(&done, source);
+        let source = address(self.avs, self.av, done.from);
+        let entry = Entry::new(done, source);
         let failed = done.result.err().map(|failure| Failed {
             entry,
             truncated: done.truncated,
@@ -138,6 +145,14 @@ impl CqSink<'_> {
             // What comes later queues up behind it.
             direct.left = 0;
         }
+    }
+}
+
+/// The address of a peer in an address vector, as far as it has one.
+fn address(avs: &Table<AvState>, av: u32, peer: Option<PeerId>) -> fi_addr_t {
+    match (peer, avs.get(av)) {
+        (Some(peer), Some(av)) => av.address(peer),
+        _ => FI_ADDR_NOTAVAIL,
     }
 }
 
@@ -300,12 +315,13 @@ impl Direct {
     }
 
     #[inline(always)]
-    fn write(&mut self, done: &Completion, av: &AvState) {
-        let source = match done.from {
-            Some(peer) if !self.sources.is_null() => av.address(peer),
-            _ => FI_ADDR_NOTAVAIL,
+    fn write(&mut self, done: Completion, avs: &Table<AvState>, av: u32) {
+        let source = if self.sources.is_null() {
+            FI_ADDR_NOTAVAIL
+        } else {
+            address(avs, av, done.from)
         };
-        self.put(&Entry::new(done, source), source);
+        self.put(&Entry::new(&done, source), source);
     }
 
     /// There is room.
@@ -370,7 +386,7 @@ impl Entry {
 
     /// # Safety
     /// `buf` has room for more than `at` entries of the format.
-    #[inline]
+    #[inline(always)]
     unsafe fn write(&self, format: c_int, buf: *mut c_void, at: usize) {
         let op_context = self.context as *mut c_void;
         let (flags, len, buf_) = (self.flags, size(self.len), self.buf as *mut c_void);

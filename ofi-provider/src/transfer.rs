@@ -98,7 +98,7 @@ impl Active<'_> {
     /// As [`Active::send_flags`].
     #[inline(always)]
     unsafe fn post(&mut self, segments: &[Segment], args: &SendArgs, flags: u64, report: bool) -> isize {
-        let Some(to) = self.av.peer(args.to) else {
+        let Some(to) = self.peer(args.to) else {
             return -(FI_EINVAL as isize);
         };
         let request = SendRequest {
@@ -133,7 +133,7 @@ impl Active<'_> {
         if !self.settings.directed || from == FI_ADDR_UNSPEC {
             return Ok(None);
         }
-        self.av.peer(from).map(Some).ok_or(-(FI_EINVAL as isize))
+        self.peer(from).map(Some).ok_or(-(FI_EINVAL as isize))
     }
 
     /// Posts a receive.

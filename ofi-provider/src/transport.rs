@@ -262,12 +262,17 @@ impl Transport for RingTransport {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn drive(&mut self) {
         self.device.progress();
     }
 
-    #[inline]
+    #[inline(always)]
+    fn has_events(&mut self) -> bool {
+        !self.cqs.receives.is_empty() || !self.cqs.sends.is_empty()
+    }
+
+    #[inline(always)]
     fn arrival(&mut self) -> Option<Arrival> {
         let done = self.cqs.receives.take()?;
         let slot = u32::try_from(done.user_data).unwrap_or(0);
@@ -282,7 +287,7 @@ impl Transport for RingTransport {
         Some(arrival)
     }
 
-    #[inline]
+    #[inline(always)]
     fn done(&mut self) -> Option<Done> {
         let done = self.cqs.sends.take()?;
         let result = match done.status {

@@ -72,6 +72,17 @@ impl Header {
         [first, tag, data]
     }
 
+    /// The envelope at the start of `bytes`, if it is that of an eager message.
+    #[inline]
+    pub(crate) fn eager(bytes: &[u8]) -> Option<Envelope> {
+        let head: &[u8; HEADER_LEN] = bytes.first_chunk()?;
+        let (first, tag, data) = (word(head, 0)?, word(head, 8)?, word(head, 16)?);
+        let [EAGER, flags, 0, 0, 0, 0, 0, 0] = first.to_le_bytes() else {
+            return None;
+        };
+        Envelope::decode(flags, tag, data)
+    }
+
     /// The header at the start of `bytes`; `None` if it is none of this protocol.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
@@ -80,10 +91,8 @@ impl Header {
         let [kind, flags, status, 0, 0, 0, 0, 0] = first.to_le_bytes() else {
             return None;
         };
-        if kind == EAGER && status == 0 {
-            return Envelope::decode(flags, tag, data).map(Self::Eager);
-        }
         match (kind, flags, status) {
+            (EAGER, flags, 0) => Envelope::decode(flags, tag, data).map(Self::Eager),
             (RTS, flags, 0) => Envelope::decode(flags, tag, data).map(Self::Rts),
             (FIN, 0, status @ 0..=1) if tag == 0 => Some(Self::Fin {
                 id: data,
@@ -221,6 +230,11 @@ mod tests {
             Header::Probe,
         ] {
             assert_eq!(Header::decode(&bytes(&header)), Some(header));
+            let eager = match header {
+                Header::Eager(envelope) => Some(envelope),
+                _ => None,
+            };
+            assert_eq!(Header::eager(&bytes(&header)), eager);
         }
     }
 
@@ -231,6 +245,7 @@ mod tests {
             let mut bad = good.clone();
             bad[at] = value;
             assert_eq!(Header::decode(&bad), None, "byte {at} = {value}");
+            assert_eq!(Header::eager(&bad), None, "byte {at} = {value}");
         }
         assert_eq!(Header::decode(&good[..23]), None);
     }

@@ -76,6 +76,18 @@ pub trait Sink {
     /// One operation has completed.
     fn complete(&mut self, completion: Completion);
 
+    /// Whether the caller waits for receives, or sends, that go well: [`Sink::hand_over`] takes the next at once.
+    #[inline]
+    fn is_awaited(&self, _receive: bool) -> bool {
+        false
+    }
+
+    /// An operation that is awaited has completed and gone well.
+    #[inline]
+    fn hand_over(&mut self, completion: Completion) {
+        self.complete(completion);
+    }
+
     /// Whether the caller has what it came for: [`Messenger::progress`] leaves the rest for later.
     #[inline]
     fn is_full(&self) -> bool {
@@ -116,16 +128,20 @@ impl Cookie {
         }
     }
 
+    /// The send a word names, if it does.
     #[inline]
+    pub(crate) fn as_send(word: u64) -> Option<u32> {
+        let index = u32::try_from(word.wrapping_sub(Self::Send(0).pack()));
+        index.ok()
+    }
+
     fn unpack(word: u64) -> Option<Self> {
         let [a, b, c, d, kind, 0, 0, 0] = word.to_le_bytes() else {
             return None;
         };
         let index = u32::from_le_bytes([a, b, c, d]);
-        if kind == 1 {
-            return Some(Self::Send(index));
-        }
         match kind {
+            1 => Some(Self::Send(index)),
             2 => Some(Self::Read(index)),
             3 => Some(Self::Fin),
             4 => Some(Self::Probe(index)),
@@ -241,36 +257,38 @@ impl<T: Transport> Messenger<T> {
 
     /// Completes what has arrived or finished, then drives the transport and does so again, unless the sink is full
     /// before; returns the number of events handled.
-    #[inline]
+    #[inline(always)]
     pub fn progress(&mut self, sink: &mut impl Sink) -> usize {
         let mut handled = 0;
-        let mut driven = false;
-        loop {
-            handled += self.poll(sink);
-            if driven || handled >= EVENTS_MAX || sink.is_full() {
-                break;
+        if self.transport.has_events() {
+            handled = self.poll(sink);
+            if handled >= EVENTS_MAX || sink.is_full() {
+                return handled;
             }
-            self.transport.drive();
-            driven = true;
         }
-        if !self.deferred.is_empty() {
-            self.retry(sink);
+        self.transport.drive();
+        if self.transport.has_events() {
+            handled += self.poll(sink);
         }
-        if handled == 0 && self.returned.len() >= SLOTS_WAITING_IDLE {
-            self.dirty = true;
+        if handled == 0 && (self.returned.len() >= SLOTS_WAITING_IDLE || !self.deferred.is_empty()) {
+            self.tidy(sink);
         }
-        self.flush_due();
         handled
     }
 
     /// Handles events until there are none or the sink is full. Arrivals come first: somebody waits for them, while
     /// finished sends can wait for the next call.
-    #[inline]
+    #[inline(never)]
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         let mut handled = 0;
+        let mut content = false;
         while let Some(arrival) = self.transport.arrival() {
             match arrival {
-                Arrival::Message { slot, len, from } => self.received(slot, len, from, sink),
+                Arrival::Message { slot, len, from } => {
+                    if !self.deliver(slot, len, from, sink) {
+                        self.received(slot, len, from, sink);
+                    }
+                }
                 Arrival::Returned { slot } => self.repost(slot),
             }
             handled += 1;
@@ -279,21 +297,35 @@ impl<T: Transport> Messenger<T> {
             }
             if sink.is_full() {
                 self.content += 1;
-                if self.content < CONTENT_MAX {
-                    return handled;
+                content = self.content < CONTENT_MAX;
+                break;
+            }
+        }
+        if !content {
+            self.content = 0;
+            while let Some(Done { cookie, result }) = self.transport.done() {
+                if !self.sent(cookie, result, sink) {
+                    self.finished_work(cookie, result, sink);
                 }
-                break;
+                handled += 1;
+                if handled >= EVENTS_MAX || sink.is_full() {
+                    break;
+                }
             }
         }
-        self.content = 0;
-        while let Some(Done { cookie, result }) = self.transport.done() {
-            self.finished_work(cookie, result, sink);
-            handled += 1;
-            if handled >= EVENTS_MAX || sink.is_full() {
-                break;
-            }
+        if !self.deferred.is_empty() {
+            self.retry(sink);
         }
+        self.flush_due();
         handled
+    }
+
+    /// Does what can be done as well when nothing else is to be done.
+    #[cold]
+    fn tidy(&mut self, sink: &mut impl Sink) {
+        self.retry(sink);
+        self.dirty = true;
+        self.flush_due();
     }
 
     /// Makes what was posted visible to the device, if anything waits for that: operations do, receive slots
@@ -304,18 +336,19 @@ impl<T: Transport> Messenger<T> {
         let few = waiting > 0 && self.slots_held + waiting >= self.slots / 2;
         if self.dirty || waiting >= SLOTS_WAITING_MAX || few {
             self.give_back();
-            self.flush();
         }
     }
 
-    /// Gives slots back to the transport.
+    /// Gives slots back to the transport, and makes everything posted visible.
+    #[inline(never)]
     fn give_back(&mut self) {
         while let Some(slot) = self.returned.pop() {
             if self.transport.post_slot(slot).is_err() {
                 self.returned.push(slot);
-                return;
+                break;
             }
         }
+        self.flush();
     }
 
     /// Makes everything posted visible to the device.
@@ -326,12 +359,12 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// A send or read has finished.
-    #[inline]
+    #[inline(never)]
     fn finished_work(&mut self, cookie: u64, result: Result<(), Failure>, sink: &mut impl Sink) {
         match Cookie::unpack(cookie) {
             Some(Cookie::Send(index)) => {
                 self.in_transport -= 1;
-                self.sent(index, result, sink);
+                self.sent_any(index, result, sink);
             }
             Some(Cookie::Read(index)) => self.read_done(index, result, sink),
             Some(Cookie::Probe(peer)) => {
@@ -343,26 +376,17 @@ impl<T: Transport> Messenger<T> {
         }
     }
 
-    #[inline]
-    fn received(&mut self, slot: u32, len: u32, from: PeerId, sink: &mut impl Sink) {
-        match Header::decode(self.transport.slot(slot, len)) {
-            Some(Header::Eager(envelope)) => self.arrived(slot, len, from, envelope, sink),
-            other => self.received_other(other, slot, len, from, sink),
-        }
-    }
-
-    /// A message that is not eager has arrived.
+    /// A message has arrived.
     #[inline(never)]
-    fn received_other(
-        &mut self,
-        header: Option<Header>,
-        slot: u32,
-        len: u32,
-        from: PeerId,
-        sink: &mut impl Sink,
-    ) {
-        let body = self.transport.slot(slot, len).get(crate::HEADER_LEN..);
-        let request = body.and_then(crate::header::Rts::decode);
+    fn received(&mut self, slot: u32, len: u32, from: PeerId, sink: &mut impl Sink) {
+        let bytes = self.transport.slot(slot, len);
+        let header = Header::decode(bytes);
+        if let Some(Header::Eager(envelope)) = header {
+            return self.arrived(slot, len, from, envelope, sink);
+        }
+        let request = bytes
+            .get(crate::HEADER_LEN..)
+            .and_then(crate::header::Rts::decode);
         self.repost(slot);
         let good = match (header, request) {
             (Some(Header::Rts(envelope)), Some(request)) => {

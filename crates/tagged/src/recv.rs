@@ -1,6 +1,6 @@
 //! Receives: posting, delivery, multi-receive, cancel.
 
-use crate::header::{Envelope, HEADER_LEN, Rts};
+use crate::header::{Envelope, HEADER_BYTES, HEADER_LEN, Header, Rts};
 use crate::matching::{Pattern, Posted};
 use crate::messenger::{of, total};
 use crate::slab::{Links, NIL};
@@ -223,8 +223,40 @@ impl<T: Transport> Messenger<T> {
         false
     }
 
+    /// Delivers an eager message that fits the one segment of the receive it matches; else false.
+    #[inline(always)]
+    pub(crate) fn deliver(&mut self, slot: u32, len: u32, from: PeerId, sink: &mut impl Sink) -> bool {
+        let bytes = self.transport.slot(slot, len);
+        let Some(envelope) = Header::eager(bytes) else {
+            return false;
+        };
+        let posted = &mut self.posted[of(envelope.class)];
+        let Some(index) = posted.find(&mut self.receives, from, envelope.tag) else {
+            return false;
+        };
+        let Receive { target, multi, .. } = &self.receives[index];
+        let payload = &bytes[HEADER_LEN..];
+        let len = payload.len() as u64;
+        if multi.is_some() || target.count != 1 || len > target.capacity {
+            return false;
+        }
+        // SAFETY: the poster of the receive promised that its segments are writable, and the message fits.
+        unsafe { copy(payload, target.segments[0].addr) };
+        if target.report {
+            // Two calls, so that a completion that is awaited need not be in memory as a whole.
+            if sink.is_awaited(true) {
+                sink.hand_over(target.filled(from, envelope, len));
+            } else {
+                sink.complete(target.filled(from, envelope, len));
+            }
+        }
+        posted.remove(&mut self.receives, index);
+        self.receives.free(index);
+        self.repost(slot);
+        true
+    }
+
     /// An eager message has arrived.
-    #[inline]
     pub(crate) fn arrived(
         &mut self,
         slot: u32,
@@ -237,27 +269,12 @@ impl<T: Transport> Messenger<T> {
         let Some(index) = self.posted[class].find(&mut self.receives, from, envelope.tag) else {
             return self.keep(slot, len, from, envelope);
         };
-        let payload = &self.transport.slot(slot, len)[HEADER_LEN..];
-        let len = payload.len() as u64;
-        let Receive { target, multi, .. } = &mut self.receives[index];
-        if let Some(multi) = multi {
-            let target = multi.take(target, index, len);
-            if multi.retired {
-                self.posted[class].remove(&mut self.receives, index);
-            }
-            // SAFETY: the poster of the receive promised that its segments are writable.
-            unsafe { scatter(payload, &target) };
-            self.repost(slot);
-            return self.complete_receive(&target, from, envelope, len, Ok(()), sink);
-        }
-        // SAFETY: as above.
-        unsafe { scatter(payload, target) };
-        if let Some(done) = target.completion(from, envelope, len, false, Ok(())) {
-            sink.complete(done);
-        }
-        self.posted[class].remove(&mut self.receives, index);
-        self.receives.free(index);
+        let payload = u64::from(len.saturating_sub(HEADER_BYTES));
+        let target = self.take_target(index, payload);
+        // SAFETY: the poster of the receive promised that its segments are writable.
+        unsafe { scatter(&self.transport.slot(slot, len)[HEADER_LEN..], &target) };
         self.repost(slot);
+        self.complete_receive(&target, from, envelope, payload, Ok(()), sink);
     }
 
     /// A request to send has arrived.
@@ -335,7 +352,7 @@ impl<T: Transport> Messenger<T> {
                 unsafe { scatter(bytes, &target) }
             }
             Body::Slot { slot, len } => {
-                let bytes = self.transport.slot(*slot, *len + crate::header::HEADER_BYTES);
+                let bytes = self.transport.slot(*slot, *len + HEADER_BYTES);
                 // SAFETY: as above.
                 unsafe { scatter(&bytes[HEADER_LEN..], &target) }
             }
@@ -413,23 +430,35 @@ impl Target {
             result
         };
         (self.report || last || result.is_err()).then(|| Completion {
-            receive: true,
-            context: self.context,
-            token: self.token,
-            class: envelope.class,
-            len: len.min(self.capacity),
             truncated,
             addr: if self.multi == NIL {
                 0
             } else {
                 self.segments[0].addr
             },
+            last,
+            result,
+            ..self.filled(from, envelope, len.min(self.capacity))
+        })
+    }
+
+    /// The completion of `len` bytes that fit.
+    #[inline(always)]
+    fn filled(&self, from: PeerId, envelope: Envelope, len: u64) -> Completion {
+        Completion {
+            receive: true,
+            context: self.context,
+            token: self.token,
+            class: envelope.class,
+            len,
+            truncated: 0,
+            addr: 0,
             tag: envelope.tag,
             data: envelope.data,
             from: Some(from),
-            last,
-            result,
-        })
+            last: false,
+            result: Ok(()),
+        }
     }
 }
 
@@ -461,8 +490,18 @@ unsafe fn scatter(mut bytes: &[u8], target: &Target) {
         if len == 0 {
             continue;
         }
-        // SAFETY: writable by the caller's promise, and a user buffer is no part of a receive slot.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), segment.addr as *mut u8, len) };
+        // SAFETY: writable by the caller's promise.
+        unsafe { copy(&bytes[..len], segment.addr) };
         bytes = &bytes[len..];
     }
+}
+
+/// Copies `bytes` to `to`.
+///
+/// # Safety
+/// As many bytes are writable there.
+#[inline]
+unsafe fn copy(bytes: &[u8], to: u64) {
+    // SAFETY: writable by the caller's promise, and a user buffer is no part of a receive slot.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
 }

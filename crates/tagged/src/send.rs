@@ -101,7 +101,7 @@ pub(crate) struct SendOp {
 }
 
 impl SendOp {
-    #[inline]
+    #[inline(always)]
     fn completion(&self, result: Result<(), Failure>) -> Completion {
         Completion {
             receive: false,
@@ -413,23 +413,32 @@ impl<T: Transport> Messenger<T> {
         Ok(())
     }
 
-    /// The transport is done with a message.
-    #[inline]
-    pub(crate) fn sent(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
-        let op = &self.sends[index];
-        if op.stage == Stage::Eager && !op.holds && result.is_ok() {
-            if op.report {
+    /// Completes a send if it is an eager one that went well and holds nothing; else false.
+    #[inline(always)]
+    pub(crate) fn sent(&mut self, cookie: u64, result: Result<(), Failure>, sink: &mut impl Sink) -> bool {
+        let Some(index) = Cookie::as_send(cookie) else {
+            return false;
+        };
+        let op = &mut self.sends[index];
+        if op.stage != Stage::Eager || op.holds || result.is_err() {
+            return false;
+        }
+        op.stage = Stage::Free;
+        if op.report {
+            // As in `deliver`.
+            if sink.is_awaited(false) {
+                sink.hand_over(op.completion(Ok(())));
+            } else {
                 sink.complete(op.completion(Ok(())));
             }
-            self.sends[index].stage = Stage::Free;
-            return self.sends.free(index);
         }
-        self.sent_other(index, result, sink);
+        self.in_transport -= 1;
+        self.sends.free(index);
+        true
     }
 
-    /// [`Messenger::sent`] without short cuts.
-    #[inline(never)]
-    fn sent_other(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
+    /// The transport is done with a message.
+    pub(crate) fn sent_any(&mut self, index: u32, result: Result<(), Failure>, sink: &mut impl Sink) {
         match (self.sends[index].stage, result) {
             (Stage::Eager, result) => self.complete_send(index, result, sink),
             (Stage::Requested, Ok(())) => self.sends[index].stage = Stage::Reading,

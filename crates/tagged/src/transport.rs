@@ -169,6 +169,9 @@ pub trait Transport {
     /// Lets the device work.
     fn drive(&mut self);
 
+    /// Whether there are arrivals or finished work to take.
+    fn has_events(&mut self) -> bool;
+
     /// Takes the next arrival the device has told of. A caller that takes some goes on, now or later, until there
     /// is none.
     fn arrival(&mut self) -> Option<Arrival>;

@@ -284,6 +284,12 @@ impl Transport for Wire {
 
     fn drive(&mut self) {}
 
+    fn has_events(&mut self) -> bool {
+        let net = self.net.borrow();
+        let port = &net.ports[self.me as usize];
+        !port.arrivals.is_empty() || !port.done.is_empty()
+    }
+
     fn arrival(&mut self) -> Option<Arrival> {
         self.net.borrow_mut().ports[self.me as usize].arrivals.pop_front()
     }
