@@ -80,6 +80,12 @@ impl Streams {
         at_mut(&mut self.slab, index)
     }
 
+    /// All are in use, some only because a gather has not been reported: a peer that keeps the limit may ask for more.
+    #[inline]
+    pub(crate) fn is_jammed(&self) -> bool {
+        self.free.is_empty() && !self.ending.is_empty()
+    }
+
     /// Streams in use.
     pub(crate) fn used(&self) -> u32 {
         self.used

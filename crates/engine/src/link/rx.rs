@@ -5,8 +5,10 @@ use usb4_wire::{AckBlock, Chunk, Chunks, FrameView, Request, Seq};
 use super::Link;
 use crate::list::at_mut;
 use crate::park::{Parking, Place};
+use crate::plan::Plans;
 use crate::rail::Outcome;
 use crate::rx_flow::RxState;
+use crate::stream::Streams;
 use crate::{Fate, Host, Nanos, RailId, RxToken};
 
 /// How far ahead of its turn a chunk can be: more than a peer can have outstanding (65536 frames of 16 chunks).
@@ -37,6 +39,12 @@ pub(super) fn turn(csn: u32, next: u32) -> Turn {
 
 /// Plans an incoming chunk may need: its own, and one for a receive it cuts off.
 pub(super) const PLANS_PER_REQUEST: u32 = 2;
+
+/// Whether a request can be executed: there is room for its plans, and no answer given keeps the stream it may need.
+#[inline]
+fn has_room(plans: &Plans, streams: &Streams) -> bool {
+    plans.room() >= PLANS_PER_REQUEST && !streams.is_jammed()
+}
 
 impl Link {
     /// Takes in a frame. `head` is the whole frame or at least its first `head_len` bytes; it is not kept.
@@ -248,7 +256,7 @@ impl Link {
             RxState::Closing | RxState::Closed => Turn::Past,
         };
         match turn {
-            Turn::Now if self.plans.room() >= PLANS_PER_REQUEST && flow.nak.is_none() => {
+            Turn::Now if has_room(&self.plans, &self.streams) && flow.nak.is_none() => {
                 // A refusal may empty the park, but nothing fills it.
                 let more = !flow.parked.is_empty();
                 self.execute(now, seq, request, place, host);
@@ -314,7 +322,7 @@ impl Link {
                 RxState::Closing | RxState::Closed => return self.purge_requests(index),
             };
             match turn(seq.csn, flow.next_csn) {
-                Turn::Now if !stale && (self.plans.room() < PLANS_PER_REQUEST || flow.nak.is_some()) => {
+                Turn::Now if !stale && (!has_room(&self.plans, &self.streams) || flow.nak.is_some()) => {
                     return self.stalled_requests.push(&mut self.rx_flows, index);
                 }
                 Turn::Early | Turn::Never if !stale => return,
@@ -359,7 +367,7 @@ impl Link {
     fn resume_each<H: Host + ?Sized>(&mut self, now: Nanos, host: &H) {
         // One that stalls again is put back at the end: a single round each.
         let last = self.stalled_requests.back();
-        while self.plans.room() >= PLANS_PER_REQUEST {
+        while has_room(&self.plans, &self.streams) {
             let Some(index) = self.stalled_requests.pop(&mut self.rx_flows) else {
                 break;
             };

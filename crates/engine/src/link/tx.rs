@@ -132,7 +132,7 @@ impl Link {
     }
 
     /// The frame in `slot` has been gathered and may be posted.
-    pub fn staged<H: Host + ?Sized>(&mut self, _now: Nanos, slot: TxSlot, host: &H) {
+    pub fn staged<H: Host + ?Sized>(&mut self, now: Nanos, slot: TxSlot, host: &H) {
         if !self.slots.gathered(slot) {
             return;
         }
@@ -140,6 +140,7 @@ impl Link {
             return self.finish_failing(host);
         }
         self.resume_blocked(host);
+        self.resume_stalled(now, host);
     }
 
     /// Requests wait until a rail has room for them, so that what is posted meanwhile can share a frame.

@@ -395,3 +395,33 @@ fn execution_is_confirmed_after_sixteen_chunks_or_the_delay() {
     let confirmed = pair.done(0).len();
     assert!(confirmed > 32 - 16, "{confirmed} of 32 are confirmed");
 }
+
+#[test]
+fn a_read_within_the_limit_is_not_refused_because_a_gather_is_slow() {
+    let one_read = LinkConfig {
+        max_reads: 1,
+        peer_max_reads: 1,
+        ..config()
+    };
+    let mut pair = Pair::with(one_read, 1);
+    let source = pair.sides[1].share(vec![7; 100], true);
+    let sink = pair.sides[0].share(vec![0; 4_000], true);
+    let (flow, back) = (pair.open(0), pair.open(1));
+    for cookie in 1..=2 {
+        let into = pair.sides[0].host.region(vec![0; 100]);
+        let work = pair.sides[0].read(cookie, into, 100, source, 0);
+        pair.post(0, flow, work);
+    }
+    // The second read comes while the answer to the first, sent already, was staged after what is still gathered.
+    pair.sides[1].hold_gather = true;
+    let slow = pair.sides[1].write(9, &[1; 3_000], sink, 0, None);
+    pair.post(1, back, slow);
+    for _ in 0..100 {
+        pair.run_for(1_000);
+        pair.sides[1].gather_all_but_one(pair.now);
+    }
+    pair.sides[1].hold_gather = false;
+    pair.run();
+    assert_eq!(pair.done(0), [(1, Status::Ok), (2, Status::Ok)]);
+    pair.assert_clean();
+}

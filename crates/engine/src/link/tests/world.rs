@@ -681,6 +681,15 @@ impl Side {
         busy
     }
 
+    /// Gathers all held frames but the oldest.
+    pub(super) fn gather_all_but_one(&mut self, now: Nanos) {
+        while self.gathering.len() > 1 {
+            if let Some(staged) = self.gathering.pop_back() {
+                self.gather(now, &staged);
+            }
+        }
+    }
+
     fn gather(&mut self, now: Nanos, staged: &Staged) {
         self.fill(staged);
         self.link.staged(now, staged.slot, &self.host);
