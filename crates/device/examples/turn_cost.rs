@@ -250,7 +250,7 @@ fn counted(side: &mut Side, submit: bool, frames: &[(TxSlot, u16)]) {
     };
     let mut done = side
         .device
-        .turn(side.link, held, port, side.now, scratch, receive, |_| ());
+        .turn(side.link, held, port, side.now, scratch, false, receive, |_| ());
     while done.more {
         done = side.device.service(side.link, port, side.now, scratch);
     }

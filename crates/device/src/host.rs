@@ -24,6 +24,8 @@ pub(crate) struct LinkHost<'a, H: Home> {
     /// Places of completion queues; the first `count` count.
     shown: [Cell<u16>; SHOWN],
     count: Cell<usize>,
+    /// Raw name of the one remembered last; 0 if there is none.
+    last: Cell<u32>,
 }
 
 /// Completion queues remembered, after which clients are woken early.
@@ -38,6 +40,7 @@ impl<'a, H: Home> LinkHost<'a, H> {
             device,
             shown: [const { Cell::new(0) }; SHOWN],
             count: Cell::new(0),
+            last: Cell::new(0),
         }
     }
 
@@ -50,12 +53,24 @@ impl<'a, H: Home> LinkHost<'a, H> {
     /// Something was shown in this completion queue.
     #[inline]
     fn remember(&self, cq: CqId) {
+        if self.last.get() != cq.0 {
+            self.remember_another(cq);
+        }
+    }
+
+    #[inline(never)]
+    fn remember_another(&self, cq: CqId) {
+        self.last.set(cq.0);
         let index = split(cq.0).0;
-        let count = self.count.get();
-        if self.shown.iter().take(count).any(|shown| shown.get() == index) {
+        if self
+            .shown
+            .iter()
+            .take(self.count.get())
+            .any(|shown| shown.get() == index)
+        {
             return;
         }
-        if count == SHOWN {
+        if self.count.get() == SHOWN {
             self.wake();
         }
         let count = self.count.get();
@@ -74,6 +89,7 @@ impl<'a, H: Home> LinkHost<'a, H> {
     /// Wakes the clients for what was shown; a sequentially consistent fence has come after that.
     #[inline]
     pub(crate) fn wake_fenced(&self) {
+        self.last.set(0);
         for shown in self.shown.iter().take(self.count.replace(0)) {
             let Some(slot) = self.device.cqs.get(usize::from(shown.get())) else {
                 continue;

@@ -57,6 +57,8 @@ pub struct Serviced {
     pub more: bool,
     /// Another thread is servicing this link; nothing was done.
     pub busy: bool,
+    /// The turn was ended for the sake of completions.
+    pub early: bool,
     /// When to call again at the latest, if nothing happens.
     pub deadline: Option<Nanos>,
     /// A frame of a foreign session arrived on this rail: answer with a rate-limited RESET on the control channel.
@@ -122,13 +124,14 @@ impl<H: Home> Device<H> {
 
     /// A turn in which nothing has arrived; see [`Self::turn`].
     pub fn service(&self, link: LinkId, port: &H::Port, now: Nanos, scratch: &mut Scratch) -> Serviced {
-        self.turn(link, None, port, now, scratch, |_| (), |_| ())
+        self.turn(link, None, port, now, scratch, false, |_| (), |_| ())
     }
 
     /// One turn: takes what `first` says has arrived, runs plans, composes, gathers and posts frames, serves timers
     /// and endpoints that wait, and takes what `last` says has arrived and can wait for the next turn. `first` and
     /// `last` are called with the link's lock held, once, or not at all if there is no such link. `held`
-    /// ([`Self::submit_held`]) is that lock, if the caller has it already. One thread at a time per link; a second
+    /// ([`Self::submit_held`]) is that lock, if the caller has it already. With `hurry` the turn ends once it has
+    /// completions to show (`early`), without `last`; another one, without `hurry`, must follow soon. One thread at a time per link; a second
     /// one is told `busy`.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "all of one turn")]
@@ -139,6 +142,7 @@ impl<H: Home> Device<H> {
         port: &H::Port,
         now: Nanos,
         scratch: &mut Scratch,
+        hurry: bool,
         first: impl FnOnce(&mut Arrivals<'_, H>),
         last: impl FnOnce(&mut Arrivals<'_, H>),
     ) -> Serviced {
@@ -175,7 +179,7 @@ impl<H: Home> Device<H> {
             now,
             phase: &phase,
         };
-        turn.run(guard, scratch, &mut done, first, last);
+        turn.run(guard, scratch, &mut done, hurry, first, last);
         let kick = port.must_kick();
         if kick || host.has_shown() {
             // One for everybody who may sleep: what they wait for has been stored, their wish to be woken is looked at.
@@ -217,6 +221,7 @@ impl<'a, H: Home> Turn<'a, H> {
         mut guard: Guard<'a, H>,
         scratch: &mut Scratch,
         done: &mut Serviced,
+        hurry: bool,
         first: impl FnOnce(&mut Arrivals<'_, H>),
         last: impl FnOnce(&mut Arrivals<'_, H>),
     ) {
@@ -240,22 +245,33 @@ impl<'a, H: Home> Turn<'a, H> {
             guard = self.run_large(guard, plan, scratch, done);
             left = UNLOCKED;
         }
-        let Some(link) = guard.as_mut() else { return };
-        let frames = self.stage(link, &mut left, scratch, done);
-        if !frames.is_empty() {
-            let crc = link.payload_crc();
-            guard = self.gather_all(guard, frames, crc);
-        }
-        let Some(link) = guard.as_mut() else { return };
-        let posted = self.post_all(link);
-        done.progress |= posted != 0;
-        done.more |= posted == POSTS;
-        release_all(link, self.port);
-        if self.arrivals(link, last) {
+        let mut last = Some(last);
+        loop {
+            let Some(link) = guard.as_mut() else { return };
+            let frames = self.stage(link, &mut left, scratch, done);
+            if !frames.is_empty() {
+                let crc = link.payload_crc();
+                guard = self.gather_all(guard, frames, crc);
+            }
+            let Some(link) = guard.as_mut() else { return };
+            let posted = self.post_all(link);
+            done.progress |= posted != 0;
+            done.more |= posted == POSTS;
+            if hurry && self.host.has_shown() {
+                // The rest is neither what a client nor what the peer waits for.
+                self.slot.touched.store(true, Ordering::Relaxed);
+                done.early = true;
+                done.deadline = Some(self.now);
+                done.down = false;
+                return;
+            }
+            release_all(link, self.port);
             // Freed slots may be what frames wait for.
-            done.progress = true;
-            self.slot.touched.store(true, Ordering::Relaxed);
+            if !last.take().is_some_and(|last| self.arrivals(link, last)) {
+                break;
+            }
         }
+        let Some(link) = guard.as_mut() else { return };
         done.deadline = link.deadline();
         self.slot
             .deadline

@@ -4,7 +4,6 @@
 //! every cable. A caller leaves it at the end of each call; the keeper takes over when nobody has called for a
 //! grace period, arms the cables' wake-up words and sleeps.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +16,7 @@ use usb4_device::{
 use usb4_engine::{Fate, Nanos, RailId, RxToken, TxSlot};
 use usb4_wire::NodeId;
 
-use crate::cable::{Cable, Hostile, SLOT};
+use crate::cable::{Cable, HEAD_FIRST, Hostile, SLOT};
 use crate::clock::now;
 use crate::driven::Driven;
 use crate::fork::{Descriptor, Generation};
@@ -33,7 +32,7 @@ const NEVER: Nanos = Nanos::MAX;
 /// Frames taken from a cable, and turns of the engine, before the next port has its turn.
 const BATCH: usize = 64;
 
-/// Turns for which handed back slots are put off while frames arrive.
+/// Turns in a row that end with completions for a client, before there is one that does what else there is to do.
 const PUT_OFF: u32 = 4;
 
 /// Turns a caller does in one call at most while other threads go on submitting. They call again, or the keeper takes
@@ -61,7 +60,7 @@ pub(crate) struct Port {
     pub(crate) cable: Arc<Cable>,
     /// When the engine wants to be called; written by the owner.
     deadline: AtomicU64,
-    /// Turns in a row in which handed back slots were put off; used by the owner.
+    /// Turns in a row that ended with completions for a client, the rest put off; used by the owner.
     late: AtomicU32,
     /// The cable or the link is beyond repair; the keeper has been told.
     broken: AtomicBool,
@@ -124,8 +123,8 @@ struct Tasks {
     frames: bool,
     /// Slots have come back; the engine learns it after it has sent what it has to send.
     completions: bool,
-    /// Slots are handed back after that.
-    hand_back: bool,
+    /// Once there are completions for a client, the rest can wait.
+    hurry: bool,
 }
 
 /// One turn of the owner.
@@ -412,16 +411,18 @@ impl Core {
                     if let Some(port) = port.filter(|port| !port.is_broken()) {
                         // SAFETY: the caller is the owner.
                         unsafe {
-                            let completions = port.cable.sender().ready();
-                            let mut tasks = Tasks {
-                                frames: false,
-                                completions,
-                                hand_back: true,
+                            let tasks = Tasks {
+                                completions: port.cable.sender().ready(),
+                                ..Tasks::default()
                             };
                             let (scratch, head) = (&mut poller.scratch, &mut poller.head);
-                            self.serve(port, Some(held), &mut tasks, turn.time(), scratch, head);
+                            self.serve(port, Some(held), tasks, turn.time(), scratch, head);
                         }
                     }
+                }
+                if taken && !turn.look {
+                    // The client waits for nothing yet.
+                    return true;
                 }
                 done |= taken;
                 turn.posted = taken;
@@ -451,38 +452,32 @@ impl Core {
         let cable = &*port.cable;
         // SAFETY: the caller is the owner.
         let (completions, frames) = unsafe { (cable.sender().ready(), cable.receiver().ready()) };
-        let arrived = completions | frames;
-        if !arrived {
-            // SAFETY: the caller is the owner.
-            unsafe {
-                if cable.receiver().is_holding_back() && !turn.posted {
-                    cable.receiver().hand_back();
-                    cable.kick();
-                }
-            }
+        let late = port.late.load(Ordering::Relaxed);
+        if !(completions | frames | (late != 0)) {
             if !turn.posted && !turn.look {
                 return false;
             }
-            let mut late = || turn.look && port.deadline.load(Ordering::Relaxed) <= turn.time();
-            if !self.device.wants_service(port.link) && !late() {
+            let mut due = || turn.look && port.deadline.load(Ordering::Relaxed) <= turn.time();
+            if !self.device.wants_service(port.link) && !due() {
                 return false;
             }
+        }
+        if frames {
+            // SAFETY: the caller is the owner.
+            unsafe { cable.receiver() }.expect();
         }
         if port.is_broken() {
             return false;
         }
-        // What a client waits for comes first: slots that are handed back can wait for a turn or two.
-        let late = port.late.load(Ordering::Relaxed);
-        let put_off = frames && completions && late < PUT_OFF;
-        port.late
-            .store(if put_off { late + 1 } else { 0 }, Ordering::Relaxed);
-        let mut tasks = Tasks {
+        // What a client waits for comes first; the rest can wait for a turn or two.
+        let hurry = frames && late < PUT_OFF;
+        let tasks = Tasks {
             frames,
-            completions: completions && !put_off,
-            hand_back: turn.posted,
+            completions,
+            hurry,
         };
         // SAFETY: the caller is the owner.
-        arrived | unsafe { self.serve(port, None, &mut tasks, turn.time(), scratch, head) }
+        completions | frames | unsafe { self.serve(port, None, tasks, turn.time(), scratch, head) }
     }
 
     /// Has the engine do what there is to do on a link, whose lock may be held already, and do what the cable wants
@@ -495,52 +490,58 @@ impl Core {
         &self,
         port: &Port,
         mut held: Option<LinkHeld<'_, SoftHome>>,
-        tasks: &mut Tasks,
+        mut tasks: Tasks,
         time: Nanos,
         scratch: &mut Scratch,
         head: &mut [u8; SLOT],
     ) -> bool {
         let cable = &*port.cable;
         let mut done = false;
-        let hostile = Cell::new(false);
-        let tasks = Cell::from_mut(tasks);
         for _ in 0..BATCH {
+            let (mut received, mut completed) = (Ok(()), Ok(()));
             let serviced = self.device.turn(
                 port.link,
                 held.take(),
                 cable,
                 time,
                 scratch,
+                tasks.hurry,
                 |arrivals| {
-                    let todo = tasks.get();
-                    if todo.frames {
+                    if tasks.frames {
                         // SAFETY: the caller is the owner.
-                        hostile.set(unsafe { take_frames(cable, arrivals, head) }.is_err());
+                        received = unsafe { take_frames(cable, arrivals, head) };
                     }
                 },
                 |arrivals| {
-                    let todo = tasks.take();
                     // SAFETY: the caller is the owner.
                     unsafe {
-                        if todo.completions && take_completions(cable, arrivals).is_err() {
-                            hostile.set(true);
+                        if tasks.completions {
+                            completed = take_completions(cable, arrivals);
                         }
-                        if todo.hand_back {
-                            cable.receiver().hand_back();
-                        }
+                        cable.receiver().hand_back();
                     }
                 },
             );
             let deadline = serviced.deadline.unwrap_or(NEVER);
             port.deadline.store(deadline, Ordering::Relaxed);
             done |= serviced.progress;
-            if serviced.down | hostile.get() {
+            if serviced.early {
+                let late = port.late.load(Ordering::Relaxed);
+                port.late.store(late.saturating_add(1), Ordering::Relaxed);
+                return true;
+            }
+            if serviced.down | received.and(completed).is_err() {
                 self.break_port(port);
                 break;
             }
-            if !serviced.more || serviced.busy {
+            if serviced.busy {
                 break;
             }
+            port.late.store(0, Ordering::Relaxed);
+            if !serviced.more {
+                break;
+            }
+            tasks = Tasks::default();
         }
         done
     }
@@ -583,7 +584,7 @@ unsafe fn take_frames(
     let mut receiver = unsafe { cable.receiver() };
     for _ in 0..BATCH {
         let Some(arrival) = receiver.arrival()? else { break };
-        cable.prefetch(arrival);
+        cable.prefetch(arrival, HEAD_FIRST);
         let head = cable.copy_head(arrival, head);
         let token = RxToken(u32::from(arrival.slot));
         if arrivals.frame(RAIL, token, head, arrival.len) == Fate::Done {

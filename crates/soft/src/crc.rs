@@ -21,7 +21,12 @@ unsafe fn short(crc: u32, bytes: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
     let mut state = u64::from(!crc);
     let mut rest = bytes;
-    while let Some((word, more)) = rest.split_first_chunk::<8>() {
+    while let Some(([a, b, c, d, e, f, g, h, tail @ ..], more)) = rest.split_first_chunk::<16>() {
+        state = _mm_crc32_u64(state, u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]));
+        state = _mm_crc32_u64(state, u64::from_le_bytes(*tail));
+        rest = more;
+    }
+    if let Some((word, more)) = rest.split_first_chunk::<8>() {
         state = _mm_crc32_u64(state, u64::from_le_bytes(*word));
         rest = more;
     }

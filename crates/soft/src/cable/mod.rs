@@ -13,7 +13,7 @@ use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ use layout::{DONE_RING, FRAMES, TX_RING, WAKEUP};
 pub(crate) use layout::{REGION, SLOT, SLOTS, VERSION};
 
 /// Bytes copied at once to get at a frame's head: enough for the frame header and a few chunk headers.
-const HEAD_FIRST: usize = 128;
+pub(crate) const HEAD_FIRST: usize = 128;
 
 /// Bytes of an arrived frame brought near while its head is looked at: those of a small message. The processor
 /// notices by itself when more is copied.
@@ -247,15 +247,15 @@ impl Cable {
         &buffer[..head_len]
     }
 
-    /// Has the parts of an arrived frame that are not in its head brought near.
+    /// Has the first lines of an arrived frame brought near, from byte `from`.
     #[inline]
-    pub(crate) fn prefetch(&self, arrival: Arrival) {
+    pub(crate) fn prefetch(&self, arrival: Arrival, from: usize) {
         let lines = usize::from(arrival.len)
             .min(PREFETCH)
-            .saturating_sub(HEAD_FIRST)
+            .saturating_sub(from)
             .div_ceil(64);
         for line in 0..lines {
-            if let Some(at) = self.arrived(arrival.slot, HEAD_FIRST + line * 64, 64) {
+            if let Some(at) = self.arrived(arrival.slot, from + line * 64, 64) {
                 prefetch(at);
             }
         }
@@ -293,19 +293,6 @@ impl Cable {
         // SAFETY: the caller's promise.
         let rx = unsafe { self.rx.borrow() };
         Receiver { cable: self, rx }
-    }
-
-    /// Wakes the neighbour if it sleeps and something has been sent or handed back since the last call.
-    ///
-    /// # Safety
-    /// As for [`Cable::sender`] and [`Cable::receiver`].
-    #[inline]
-    pub(crate) unsafe fn kick(&self) {
-        // SAFETY: the caller's promise.
-        if unsafe { self.has_news() } {
-            fence(Ordering::SeqCst);
-            self.ring_sleeper();
-        }
     }
 
     /// Whether something has been sent or handed back since the last call.
@@ -416,6 +403,15 @@ impl Receiver<'_> {
         self.rx.frames.ready(self.cable.their_words.frames())
     }
 
+    /// Has the next frame brought near, which [`Self::ready`] has just found there: its first lines arrive while the
+    /// clock is read and the engine's lock taken.
+    #[inline]
+    pub(crate) fn expect(&self) {
+        let value = self.rx.frames.hint(self.cable.their_words.frames());
+        let (slot, len) = ((value & 0xffff) as u16, (value >> 16) as u16);
+        self.cable.prefetch(Arrival { slot, len }, 0);
+    }
+
     /// The next frame.
     #[inline]
     pub(crate) fn arrival(&mut self) -> Result<Option<Arrival>, Hostile> {
@@ -458,12 +454,6 @@ impl Receiver<'_> {
             rx.fresh = true;
         }
         rx.waiting = 0;
-    }
-
-    /// Whether slots wait to be handed back.
-    #[inline]
-    pub(crate) fn is_holding_back(&self) -> bool {
-        self.rx.waiting != 0
     }
 }
 

@@ -28,8 +28,9 @@ fn rx(cable: &Cable) -> Receiver<'_> {
 }
 
 fn kick(cable: &Cable) {
-    // SAFETY: see above.
-    unsafe { cable.kick() };
+    if usb4_device::Port::must_kick(cable) {
+        usb4_device::Port::kick(cable);
+    }
 }
 
 fn arm(cable: &Cable) -> bool {
@@ -58,7 +59,7 @@ fn a_frame_crosses_and_its_slot_comes_back() {
     assert_eq!(tx(&a).completed(), Ok(None));
     rx(&b).release(3);
     rx(&b).release(3);
-    assert!(rx(&b).is_holding_back());
+    assert_eq!(tx(&a).completed(), Ok(None));
     rx(&b).hand_back();
     assert_eq!(tx(&a).completed(), Ok(Some(3)));
     assert_eq!(tx(&a).completed(), Ok(None));

@@ -78,6 +78,12 @@ impl Consumer {
         Err(Hostile)
     }
 
+    /// What the next [`Self::pop`] may give; some value or other if there is none yet.
+    #[inline]
+    pub(crate) fn hint<const N: usize>(&self, ring: &[AtomicU64; N]) -> u32 {
+        (entry(ring, self.position).load(Ordering::Relaxed) & 0xffff_ffff) as u32
+    }
+
     /// Whether a value is there, or a broken ring, of which `pop` tells.
     #[inline]
     pub(crate) fn ready<const N: usize>(&self, ring: &[AtomicU64; N]) -> bool {

@@ -194,6 +194,7 @@ impl Side {
             wire,
             now,
             &mut self.scratch,
+            false,
             |arrivals| {
                 while let Some(slot) = wire.take_completion() {
                     arrivals.completed(RAIL, slot);
