@@ -1,6 +1,6 @@
 //! Posted operations: one slab for all flows of a link, threaded per flow.
 
-use usb4_wire::NakCode;
+use usb4_wire::{NakCode, csn_before};
 
 use crate::list::{Linked, List, NONE, OUT, at, at_mut};
 use crate::{MemAt, MemRef, Operation, Slab, Status, Work};
@@ -94,6 +94,12 @@ impl Op {
     #[inline]
     pub(crate) fn holds_read(&self) -> bool {
         self.is_read() && self.started && !self.answered
+    }
+
+    /// Whether it completes in its turn, when the peer has executed every chunk before `executed`.
+    #[inline(always)]
+    pub(crate) fn is_complete(&self, executed: u32) -> bool {
+        self.done || (self.finished && csn_before(self.last_csn, executed) && !self.is_read())
     }
 
     /// A chunk with `len` more bytes of it has been staged.

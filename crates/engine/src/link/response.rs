@@ -324,6 +324,7 @@ impl Link {
             _ if code == NakCode::Rnr && !opening => self.pause(index, csn),
             TxState::Open if code == NakCode::Gone || opening => {
                 flow.state = TxState::Refused;
+                flow.takes_exec_ack(csn);
                 self.return_unanswered(index, csn);
                 self.flush(index, Status::Refused(code), host);
             }
@@ -432,8 +433,7 @@ impl Link {
         };
         while let Some(op_index) = flow.ops.front() {
             let Some(op) = ops.get(op_index) else { return };
-            let executed = op.finished && csn_before(op.last_csn, flow.acked_csn);
-            if !(op.done || (executed && !op.is_read())) || op.plans != 0 {
+            if !op.is_complete(flow.acked_csn) || op.plans != 0 {
                 return;
             }
             if !slots.is_gathered(op.gather) {
@@ -479,14 +479,15 @@ impl Link {
         }
     }
 
-    /// Ends all operations of a flow with `status`, as soon as their memory is not in use.
+    /// Ends all operations of a flow as soon as their memory is not in use: with `status`, unless they are complete
+    /// and only waited for their turn.
     pub(super) fn flush<H: Host + ?Sized>(&mut self, index: u32, status: Status, host: &H) {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };
         let mut next = flow.ops.front().unwrap_or(NONE);
         while let Some(op) = self.ops.get_mut(next) {
-            if op.status == Status::Ok {
+            if op.status == Status::Ok && !op.is_complete(flow.acked_csn) {
                 op.status = status;
             }
             op.done = true;

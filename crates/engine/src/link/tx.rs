@@ -1,6 +1,6 @@
 //! Frames out, first half: which chunks go into the next frame.
 
-use usb4_wire::{Chunk, NakCode, Request, Response, SendFirst, Seq};
+use usb4_wire::{Chunk, NakCode, Request, Response, SendFirst, Seq, csn_before};
 
 use super::Link;
 use crate::frame::{Composer, Step};
@@ -318,7 +318,11 @@ impl Link {
             csn: flow.response_csn,
         };
         let response = if let Some(code) = flow.nak.take() {
-            let csn = flow.nak_csn;
+            let mut csn = flow.nak_csn;
+            if code == NakCode::Gone && csn_before(flow.executed, csn) {
+                // It confirms what is before it.
+                csn = flow.executed;
+            }
             if core::mem::take(&mut flow.gone) {
                 flow.nak = Some(NakCode::Gone);
                 flow.nak_csn = flow.next_csn;

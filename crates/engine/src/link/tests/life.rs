@@ -343,6 +343,82 @@ fn an_endpoint_that_is_cut_off_refuses_its_flows_in_every_state() {
 }
 
 #[test]
+fn an_endpoint_that_goes_away_confirms_what_it_has_executed() {
+    let mut pair = Pair::new();
+    let flow = pair.open(0);
+    let into = pair.receive(1, 50, 100);
+    pair.send(0, flow, 1, &[1; 10]);
+    pair.run_for(10_000);
+    assert_eq!(pair.received(1), [(50, Status::Ok, 10)]);
+    assert_eq!(pair.done(0), [], "the confirmation is to be late");
+    pair.sides[1].host.0.borrow_mut().gone = true;
+    let now = pair.now;
+    let side = &mut pair.sides[1];
+    side.link.close_target(now, 7, &side.host);
+    pair.send(0, flow, 2, &[2; 10]);
+    pair.run();
+    assert_eq!(pair.sides[1].host.bytes(into)[..10], [1; 10]);
+    assert_eq!(
+        pair.done(0),
+        [(1, Status::Ok), (2, Status::Refused(NakCode::Gone))]
+    );
+    pair.assert_clean();
+    pair.assert_no_violations();
+}
+
+#[test]
+fn an_endpoint_that_goes_away_does_not_confirm_what_is_being_copied() {
+    let mut pair = Pair::new();
+    let flow = pair.open(0);
+    pair.receive(1, 50, 100);
+    pair.receive(1, 51, 100);
+    pair.send(0, flow, 1, &[1; 10]);
+    pair.run_for(10_000);
+    pair.sides[1].hold_plans = true;
+    pair.send(0, flow, 2, &[2; 10]);
+    pair.run_for(10_000);
+    let now = pair.now;
+    let side = &mut pair.sides[1];
+    side.link.close_target(now, 7, &side.host);
+    pair.run();
+    assert_eq!(
+        pair.done(0),
+        [(1, Status::Ok), (2, Status::Refused(NakCode::Gone))]
+    );
+    pair.sides[1].hold_plans = false;
+    pair.run();
+    pair.assert_clean();
+    pair.assert_no_violations();
+}
+
+#[test]
+fn work_known_to_be_executed_is_not_flushed() {
+    let mut pair = Pair::new();
+    let flow = pair.open(0);
+    let source = pair.sides[1].share(pattern(100, 3), true);
+    let into = pair.sides[0].host.region(vec![0; 100]);
+    pair.receive(1, 50, 100);
+    pair.sides[0].hold_plans = true;
+    let work = pair.sides[0].read(1, into, 100, source, 0);
+    pair.post(0, flow, work);
+    pair.send(0, flow, 2, &[1; 10]);
+    pair.send(0, flow, 3, &[1; 10]);
+    pair.run_for(200_000);
+    assert_eq!(pair.done(0), [], "the read is to be in the way");
+    let now = pair.now;
+    let side = &mut pair.sides[0];
+    side.link.close_flow(now, flow, &side.host);
+    side.hold_plans = false;
+    pair.run();
+    assert_eq!(
+        pair.done(0),
+        [(1, Status::Flushed), (2, Status::Ok), (3, Status::Flushed)]
+    );
+    pair.assert_clean();
+    pair.assert_no_violations();
+}
+
+#[test]
 fn an_idle_flow_learns_that_its_endpoint_is_gone() {
     let mut pair = Pair::new();
     let flow = pair.open(0);
