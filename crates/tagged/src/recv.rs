@@ -191,8 +191,8 @@ impl<T: Transport> Messenger<T> {
         Ok(())
     }
 
-    /// Cancels a receive that has matched nothing yet; it completes with [`Failure::Cancelled`]. False if
-    /// there is none of this context.
+    /// Cancels a receive that has matched nothing yet; it completes with [`Failure::Cancelled`]. A multi-receive
+    /// takes no more messages; those on their way into it complete later. False if there is none of this context.
     pub fn cancel(&mut self, context: u64, sink: &mut impl Sink) -> bool {
         for class in 0..self.posted.len() {
             let found = self.posted[class].find_by(&mut self.receives, |r| r.target.context == context);
@@ -200,10 +200,18 @@ impl<T: Transport> Messenger<T> {
             self.posted[class].remove(&mut self.receives, index);
             let receive = &mut self.receives[index];
             let (pattern, target) = (receive.pattern, receive.target);
-            match &mut receive.multi {
-                Some(multi) if multi.pending > 0 => multi.retired = true,
-                _ => self.receives.free(index),
-            }
+            // The last completion of a multi-receive gives its buffer back.
+            let last = match &mut receive.multi {
+                Some(multi) if multi.pending > 0 => {
+                    multi.retired = true;
+                    false
+                }
+                multi => {
+                    let last = multi.is_some();
+                    self.receives.free(index);
+                    last
+                }
+            };
             sink.complete(Completion {
                 receive: true,
                 context,
@@ -215,7 +223,7 @@ impl<T: Transport> Messenger<T> {
                 tag: pattern.tag,
                 data: None,
                 from: None,
-                last: false,
+                last,
                 result: Err(Failure::Cancelled),
             });
             return true;

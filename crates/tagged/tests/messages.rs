@@ -391,6 +391,36 @@ fn a_cancelled_receive_takes_nothing_and_reports_it() {
 }
 
 #[test]
+fn a_cancelled_multi_receive_is_given_back_with_its_last_completion() {
+    for reading in [false, true] {
+        let mut world = World::new(2, 8);
+        let mut buffer = vec![0; 8000];
+        let segment = [Segment {
+            addr: buffer.as_mut_ptr() as u64,
+            len: 8000,
+        }];
+        world.receive_segments(B, None, (0, u64::MAX), &segment, 5, Some(100));
+        let message = pattern(5000, 1);
+        if reading {
+            world.send(A, B, 1, &message, 1);
+            world.net.borrow_mut().step(0);
+            world.progress();
+        }
+        let done = &mut world.done[1];
+        assert!(world.hosts[1].cancel(5, &mut |c| done.push(c)));
+        world.settle();
+        let ends: Vec<_> = world.received(B).iter().map(|c| (c.result, c.last)).collect();
+        let cancelled = Err(Failure::Cancelled);
+        if reading {
+            assert_eq!(ends, [(cancelled, false), (Ok(()), true)]);
+            assert_eq!(buffer[..5000], message);
+        } else {
+            assert_eq!(ends, [(cancelled, true)]);
+        }
+    }
+}
+
+#[test]
 fn a_peek_finds_claims_and_discards() {
     for len in [100, 4000] {
         let mut world = World::new(2, 8);
