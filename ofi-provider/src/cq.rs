@@ -267,13 +267,10 @@ impl Cq {
     fn probe(&self) {
         let mut state = self.domain.lock();
         let state = &mut *state;
-        let Some(cq) = state.cqs.get(self.index) else {
-            return;
-        };
-        for ep in &cq.endpoints {
-            if let Some(messenger) = state.eps.get_mut(*ep).and_then(|ep| ep.messenger.as_mut()) {
-                messenger.probe();
-            }
+        let mut n = 0;
+        while let Some(&ep) = state.cqs.get(self.index).and_then(|cq| cq.endpoints.get(n)) {
+            crate::ep::probe(state, ep);
+            n += 1;
         }
     }
 }

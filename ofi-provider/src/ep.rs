@@ -72,21 +72,18 @@ pub(crate) struct Active<'a> {
     cntrs: &'a mut Table<CntrState>,
 }
 
-impl EpState {
+impl State {
+    /// An endpoint, if it is enabled.
     #[inline]
-    fn active<'a>(
-        &'a mut self,
-        cqs: &'a mut Table<CqState>,
-        cntrs: &'a mut Table<CntrState>,
-        avs: &'a Table<AvState>,
-    ) -> Option<Active<'a>> {
+    fn active(&mut self, ep: u32) -> Option<Active<'_>> {
+        let ep = self.eps.get_mut(ep)?;
         Some(Active {
-            messenger: self.messenger.as_mut()?,
-            settings: &self.settings,
-            avs,
-            av: self.av,
-            cqs,
-            cntrs,
+            messenger: ep.messenger.as_mut()?,
+            settings: &ep.settings,
+            avs: &self.avs,
+            av: ep.av,
+            cqs: &mut self.cqs,
+            cntrs: &mut self.cntrs,
         })
     }
 }
@@ -110,6 +107,14 @@ impl Active<'_> {
             direct: None,
         };
         (self.messenger, sink)
+    }
+}
+
+/// Asks the peers of an endpoint's rendezvous for a sign of life.
+pub(crate) fn probe(state: &mut State, ep: u32) {
+    if let Some(mut active) = state.active(ep) {
+        let (messenger, mut sink) = active.split();
+        messenger.probe(&mut sink);
     }
 }
 
@@ -140,7 +145,7 @@ pub(crate) fn progress(state: &mut State, ep: u32, direct: &mut Direct) {
     let handled = messenger.progress(&mut sink);
     if handled > 0 {
         ep.idle = 0;
-        if handled == EVENTS_MAX {
+        if handled >= EVENTS_MAX {
             // There may be more, of which who sleeps on the other queue is not told.
             for cq in [ep.settings.bound.tx_cq, ep.settings.bound.rx_cq] {
                 if let Some(cq) = cqs.get_mut(cq) {
@@ -152,7 +157,7 @@ pub(crate) fn progress(state: &mut State, ep: u32, direct: &mut Direct) {
     }
     ep.idle = ep.idle.wrapping_add(1);
     if ep.idle % PROBE_AFTER == 0 {
-        messenger.probe();
+        messenger.probe(&mut sink);
     }
 }
 
@@ -170,11 +175,7 @@ impl Ep {
     /// Runs `body` on the endpoint, under the lock.
     #[inline]
     pub(crate) fn with(&self, body: impl FnOnce(Active<'_>) -> isize) -> isize {
-        let mut state = self.domain.lock();
-        let State {
-            eps, cqs, avs, cntrs, ..
-        } = &mut *state;
-        match eps.get_mut(self.index).and_then(|ep| ep.active(cqs, cntrs, avs)) {
+        match self.domain.lock().active(self.index) {
             Some(active) => body(active),
             None => -(FI_EOPBADSTATE as isize),
         }

@@ -53,9 +53,21 @@ pub(crate) enum Header {
     /// An RTS body follows.
     Rts(Envelope),
     /// The receiver is done with rendezvous `id`.
-    Fin { id: u64, ok: bool },
-    /// Nothing: its completion shows the sender that we live.
-    Probe,
+    Fin { id: u64, end: End },
+    /// The sender of rendezvous `id` asks whether the receiver still has it to finish; that this message arrives
+    /// shows that both live.
+    Probe { id: u64 },
+}
+
+/// How a rendezvous ended for its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It has the message.
+    Received,
+    /// It could not read the message.
+    Failed,
+    /// It does not know such a rendezvous any more: what it said when that ended was lost with the link.
+    Unknown,
 }
 
 impl Header {
@@ -65,8 +77,8 @@ impl Header {
         let (kind, flags, status, tag, data) = match *self {
             Self::Eager(e) => (EAGER, e.flags(), 0, e.tag, e.data.unwrap_or(0)),
             Self::Rts(e) => (RTS, e.flags(), 0, e.tag, e.data.unwrap_or(0)),
-            Self::Fin { id, ok } => (FIN, 0, u8::from(!ok), 0, id),
-            Self::Probe => (PROBE, 0, 0, 0, 0),
+            Self::Fin { id, end } => (FIN, 0, end as u8, 0, id),
+            Self::Probe { id } => (PROBE, 0, 0, 0, id),
         };
         let first = u64::from_le_bytes([kind, flags, status, 0, 0, 0, 0, 0]);
         [first, tag, data]
@@ -94,13 +106,21 @@ impl Header {
         match (kind, flags, status) {
             (EAGER, flags, 0) => Envelope::decode(flags, tag, data).map(Self::Eager),
             (RTS, flags, 0) => Envelope::decode(flags, tag, data).map(Self::Rts),
-            (FIN, 0, status @ 0..=1) if tag == 0 => Some(Self::Fin {
+            (FIN, 0, status) if tag == 0 => Some(Self::Fin {
                 id: data,
-                ok: status == 0,
+                end: End::decode(status)?,
             }),
-            (PROBE, 0, 0) => Some(Self::Probe),
+            (PROBE, 0, 0) if tag == 0 => Some(Self::Probe { id: data }),
             _ => None,
         }
+    }
+}
+
+impl End {
+    fn decode(status: u8) -> Option<Self> {
+        [Self::Received, Self::Failed, Self::Unknown]
+            .into_iter()
+            .find(|end| *end as u8 == status)
     }
 }
 
@@ -225,9 +245,19 @@ mod tests {
                 data: None,
                 ..envelope()
             }),
-            Header::Fin { id: 77, ok: true },
-            Header::Fin { id: 78, ok: false },
-            Header::Probe,
+            Header::Fin {
+                id: 77,
+                end: End::Received,
+            },
+            Header::Fin {
+                id: 78,
+                end: End::Failed,
+            },
+            Header::Fin {
+                id: 79,
+                end: End::Unknown,
+            },
+            Header::Probe { id: 80 },
         ] {
             assert_eq!(Header::decode(&bytes(&header)), Some(header));
             let eager = match header {
@@ -248,6 +278,12 @@ mod tests {
             assert_eq!(Header::eager(&bad), None, "byte {at} = {value}");
         }
         assert_eq!(Header::decode(&good[..23]), None);
+        let mut fin = bytes(&Header::Fin {
+            id: 1,
+            end: End::Unknown,
+        });
+        fin[2] += 1;
+        assert_eq!(Header::decode(&fin), None, "an end that does not exist");
     }
 
     #[test]

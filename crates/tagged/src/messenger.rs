@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::header::Header;
+use crate::header::{End, Header};
 use crate::matching::{PostedQueue, UnexpectedQueue};
 use crate::protocol::Table;
 use crate::recv::Receive;
@@ -105,7 +105,7 @@ impl<F: FnMut(Completion)> Sink for F {
 /// Work that found no room in the transport.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deferred {
-    Fin { to: PeerId, id: u64, ok: bool },
+    Fin { to: PeerId, id: u64, end: End },
     Read(u32),
 }
 
@@ -163,7 +163,10 @@ pub struct Messenger<T: Transport> {
     /// Messages the transport has.
     pub(crate) in_transport: usize,
     pub(crate) next_generation: u32,
+    /// By peer: a probe is on its way.
     pub(crate) probes: Vec<bool>,
+    /// The send whose peer is asked about it next.
+    pub(crate) next_probe: u32,
     pub(crate) receives: Slab<Receive>,
     pub(crate) readings: Slab<Reading>,
     pub(crate) messages: Slab<Message>,
@@ -206,6 +209,7 @@ impl<T: Transport> Messenger<T> {
             in_transport: 0,
             next_generation: 0,
             probes: Vec::new(),
+            next_probe: 0,
             receives: Slab::with_capacity(1024),
             readings: Slab::with_capacity(64),
             messages: Slab::with_capacity(1024),
@@ -393,8 +397,14 @@ impl<T: Transport> Messenger<T> {
                 self.requested(from, envelope, request, sink);
                 true
             }
-            (Some(Header::Fin { id, ok }), _) => self.finished(from, id, ok, sink),
-            (Some(Header::Probe), _) => true,
+            (Some(Header::Fin { id, end }), _) => {
+                self.finished(from, id, end, sink);
+                true
+            }
+            (Some(Header::Probe { id }), _) => {
+                self.asked(from, id);
+                true
+            }
             _ => false,
         };
         if !good {
@@ -415,7 +425,7 @@ impl<T: Transport> Messenger<T> {
                 return;
             };
             match work {
-                Deferred::Fin { to, id, ok } => self.finish(to, id, ok),
+                Deferred::Fin { to, id, end } => self.finish(to, id, end),
                 Deferred::Read(index) => self.post_reads(index, sink),
             }
         }

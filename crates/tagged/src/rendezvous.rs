@@ -1,8 +1,9 @@
 //! The receiver's half of rendezvous: it reads the message out of the sender's memory.
 
-use crate::header::{Envelope, Rts};
+use crate::header::{End, Envelope, Rts};
 use crate::messenger::{Cookie, Deferred};
 use crate::recv::Target;
+use crate::unexpected::Message;
 use crate::{Failure, Messenger, PeerId, PostError, Remote, Segment, Sink, Transport};
 
 /// A message being read.
@@ -18,6 +19,7 @@ pub(crate) struct Reading {
     /// Reads the transport has.
     pending: u32,
     failure: Option<Failure>,
+    ended: bool,
 }
 
 impl Reading {
@@ -69,7 +71,7 @@ impl<T: Transport> Messenger<T> {
     ) {
         let len = rts.total.min(target.capacity);
         if len == 0 {
-            self.finish(from, rts.id, true);
+            self.finish(from, rts.id, End::Received);
             self.complete_receive(&target, from, envelope, rts.total, Ok(()), sink);
             return;
         }
@@ -82,6 +84,7 @@ impl<T: Transport> Messenger<T> {
             posted: 0,
             pending: 0,
             failure: None,
+            ended: false,
         };
         let index = self.readings.insert(reading);
         self.post_reads(index, sink);
@@ -130,7 +133,22 @@ impl<T: Transport> Messenger<T> {
         }
     }
 
+    /// A sender asks about a rendezvous. One that is neither waiting nor being read nor about to be answered has ended,
+    /// and the answer is lost, or arrives before this one.
+    pub(crate) fn asked(&mut self, from: PeerId, id: u64) {
+        let reading = |reading: &Reading| !reading.ended && reading.from == from && reading.rts.id == id;
+        let waiting = |message: &Message| message.from == from && message.body.is_remote(id);
+        let answering = |work: &Deferred| matches!(work, Deferred::Fin { to, id: other, .. } if *to == from && *other == id);
+        if !self.readings.iter().any(reading)
+            && !self.messages.iter().any(waiting)
+            && !self.deferred.iter().any(answering)
+        {
+            self.finish(from, id, End::Unknown);
+        }
+    }
+
     fn end_reading(&mut self, index: u32, sink: &mut impl Sink) {
+        self.readings[index].ended = true;
         let Reading {
             from,
             envelope,
@@ -143,7 +161,12 @@ impl<T: Transport> Messenger<T> {
         self.deferred
             .retain(|work| !matches!(work, Deferred::Read(reading) if *reading == index));
         self.readings.free(index);
-        self.finish(from, rts.id, failure.is_none());
+        let end = if failure.is_none() {
+            End::Received
+        } else {
+            End::Failed
+        };
+        self.finish(from, rts.id, end);
         let result = failure.map_or(Ok(()), Err);
         self.complete_receive(&target, from, envelope, rts.total, result, sink);
     }

@@ -1,6 +1,6 @@
 //! Sends: eager, and the sender's half of rendezvous.
 
-use crate::header::{Envelope, Header, RTS_MAX, Rts};
+use crate::header::{End, Envelope, Header, RTS_MAX, Rts};
 use crate::messenger::{Cookie, total};
 use crate::protocol::{Path, STAGE_LEN};
 use crate::{
@@ -101,6 +101,11 @@ pub(crate) struct SendOp {
 }
 
 impl SendOp {
+    /// The name of a rendezvous, for its receiver.
+    fn id(&self, index: u32) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(index)
+    }
+
     #[inline(always)]
     fn completion(&self, result: Result<(), Failure>) -> Completion {
         Completion {
@@ -386,7 +391,8 @@ impl<T: Transport> Messenger<T> {
             self.sends[index].holds = true;
             count += 1;
         }
-        let id = u64::from(generation) << 32 | u64::from(index);
+        self.sends[index].generation = generation;
+        let id = self.sends[index].id(index);
         let stage = self.pool.stage(index);
         let body = Rts {
             id,
@@ -401,7 +407,6 @@ impl<T: Transport> Messenger<T> {
         };
         let op = &mut self.sends[index];
         op.stage = Stage::Requested;
-        op.generation = generation;
         let header = Header::Rts(request.envelope()).encode();
         // SAFETY: the staging area is kept until the transport is done with it.
         unsafe {
@@ -451,18 +456,20 @@ impl<T: Transport> Messenger<T> {
         }
     }
 
-    /// The receiver is done with a rendezvous; false if there is no such rendezvous with it.
-    pub(crate) fn finished(&mut self, from: PeerId, id: u64, ok: bool, sink: &mut impl Sink) -> bool {
+    /// The receiver is done with a rendezvous. One we do not know has ended here before, when the link failed.
+    pub(crate) fn finished(&mut self, from: PeerId, id: u64, end: End, sink: &mut impl Sink) {
         let [a, b, c, d, e, f, g, h] = id.to_le_bytes();
         let index = u32::from_le_bytes([a, b, c, d]);
         let generation = u32::from_le_bytes([e, f, g, h]);
-        let Some(op) = self.sends.get(index) else {
-            return false;
-        };
+        let Some(op) = self.sends.get(index) else { return };
         if op.generation != generation || op.to != from {
-            return false;
+            return;
         }
-        let result = if ok { Ok(()) } else { Err(Failure::Other) };
+        let result = match end {
+            End::Received => Ok(()),
+            End::Failed => Err(Failure::Other),
+            End::Unknown => Err(Failure::PeerLost),
+        };
         match op.stage {
             Stage::Reading => {
                 self.rendezvous_out -= 1;
@@ -474,19 +481,19 @@ impl<T: Transport> Messenger<T> {
                 self.report(index, result, sink);
                 self.sends[index].stage = Stage::Finished;
             }
-            Stage::Free | Stage::Eager | Stage::Finished => return false,
+            Stage::Free | Stage::Eager | Stage::Finished => {}
         }
-        true
     }
 
-    /// Sends each peer with a rendezvous outstanding an empty message, so that the loss of the peer shows up:
-    /// once it has the request, only its own message would end the rendezvous. Call it now and then while
-    /// nothing happens.
-    pub fn probe(&mut self) {
+    /// Asks each peer with a rendezvous outstanding about one of them, in turn. That shows the loss of the peer, and
+    /// of what it said at the end of a rendezvous: once it has the request, only its own message would end the
+    /// rendezvous. Call it now and then while nothing happens.
+    pub fn probe(&mut self, sink: &mut impl Sink) {
         if self.rendezvous_out == 0 {
             return;
         }
-        for index in 0..self.sends.len() {
+        let (count, first) = (self.sends.len(), self.next_probe);
+        for index in (first..count).chain(0..first.min(count)) {
             let op = &self.sends[index];
             if op.stage != Stage::Reading {
                 continue;
@@ -499,14 +506,20 @@ impl<T: Transport> Messenger<T> {
             if self.probes[peer] {
                 continue;
             }
-            let header = Header::Probe.encode();
+            let header = Header::Probe { id: op.id(index) }.encode();
             let cookie = Cookie::Probe(to.0).pack();
             // SAFETY: there is no payload.
-            let sent = unsafe { self.transport.send(to, header, Segment::EMPTY, cookie) };
-            if sent.is_ok() {
-                self.probes[peer] = true;
-                self.in_transport += 1;
-                self.dirty = true;
+            match unsafe { self.transport.send(to, header, Segment::EMPTY, cookie) } {
+                Ok(()) => {
+                    self.probes[peer] = true;
+                    self.next_probe = index + 1;
+                    self.in_transport += 1;
+                    self.dirty = true;
+                }
+                Err(PostError::Full) => break,
+                Err(PostError::Unreachable | PostError::Dead) => {
+                    self.probed(to, Err(Failure::PeerLost), sink);
+                }
             }
         }
         self.flush_due();
@@ -556,9 +569,10 @@ impl<T: Transport> Messenger<T> {
         }
     }
 
-    /// Tells a sender that its rendezvous is over.
-    pub(crate) fn finish(&mut self, to: PeerId, id: u64, ok: bool) {
-        let header = Header::Fin { id, ok }.encode();
+    /// Tells a sender that its rendezvous is over. Whether it hears of it does not matter here: if it does not, it
+    /// asks.
+    pub(crate) fn finish(&mut self, to: PeerId, id: u64, end: End) {
+        let header = Header::Fin { id, end }.encode();
         // SAFETY: there is no payload.
         match unsafe {
             self.transport
@@ -570,7 +584,7 @@ impl<T: Transport> Messenger<T> {
             }
             Err(PostError::Full) => self
                 .deferred
-                .push_back(crate::messenger::Deferred::Fin { to, id, ok }),
+                .push_back(crate::messenger::Deferred::Fin { to, id, end }),
             Err(PostError::Unreachable | PostError::Dead) => {}
         }
     }

@@ -68,6 +68,11 @@ impl<T> Slab<T> {
         u32::try_from(self.entries.len()).unwrap_or(NIL)
     }
 
+    /// All objects, also those not in use any more.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter()
+    }
+
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         self.entries.get(index as usize)
     }

@@ -1,6 +1,6 @@
 //! Messages without a receive: where they are kept, and how they are bounded.
 
-use crate::header::{Envelope, HEADER_BYTES, HEADER_LEN, Rts};
+use crate::header::{End, Envelope, HEADER_BYTES, HEADER_LEN, Rts};
 use crate::matching::{Pattern, Unexpected};
 use crate::messenger::of;
 use crate::slab::Links;
@@ -15,6 +15,13 @@ pub(crate) enum Body {
     Spilled(Box<[u8]>),
     /// At its sender.
     Remote(Rts),
+}
+
+impl Body {
+    /// Whether it is that of rendezvous `id`.
+    pub(crate) fn is_remote(&self, id: u64) -> bool {
+        matches!(self, Self::Remote(rts) if rts.id == id)
+    }
 }
 
 /// A message that waits for a receive.
@@ -120,7 +127,7 @@ impl<T: Transport> Messenger<T> {
     fn drop_message(&mut self, index: u32) {
         if let Body::Remote(rts) = self.messages[index].body {
             let from = self.messages[index].from;
-            self.finish(from, rts.id, true);
+            self.finish(from, rts.id, End::Received);
             self.flush_due();
         }
         self.free_message(index);

@@ -51,6 +51,11 @@ impl World {
         }
     }
 
+    fn probe(&mut self, at: PeerId) {
+        let done = &mut self.done[at.0 as usize];
+        self.hosts[at.0 as usize].probe(&mut |c| done.push(c));
+    }
+
     /// Moves everything that can move.
     fn settle(&mut self) {
         loop {
@@ -530,7 +535,7 @@ fn a_lost_peer_fails_sends_and_a_rendezvous_it_never_finished() {
     world.net.borrow_mut().kill(1);
     world.send(A, B, 1, &message[..10], 2);
     world.settle();
-    world.hosts[0].probe();
+    world.probe(A);
     world.settle();
     let results: Vec<_> = world.sent(A).iter().map(|c| (c.context, c.result)).collect();
     assert_eq!(
@@ -538,6 +543,70 @@ fn a_lost_peer_fails_sends_and_a_rendezvous_it_never_finished() {
         [(2, Err(Failure::PeerLost)), (1, Err(Failure::PeerLost))]
     );
     assert_eq!(world.hosts[0].rendezvous_outstanding(), 0);
+}
+
+#[test]
+fn a_rendezvous_whose_end_was_lost_with_the_link_ends_when_the_link_is_back() {
+    let mut world = World::new(2, 8);
+    let message = pattern(5000, 1);
+    let mut buffer = vec![0; 5000];
+    world.send(A, B, 1, &message, 1);
+    world.settle();
+    world.receive(B, None, 1, 0, &mut buffer, 2);
+    // The receiver has read the message; its answer is on the way.
+    loop {
+        world.progress();
+        if !world.received(B).is_empty() {
+            break;
+        }
+        world.net.borrow_mut().step(0);
+    }
+    assert_eq!(world.net.borrow().in_flight(1, 0), 1);
+    world.net.borrow_mut().cut(0, 1);
+    world.settle();
+    assert!(world.sent(A).is_empty());
+    world.probe(A);
+    world.settle();
+    assert_eq!(buffer, message);
+    assert_eq!(world.sent(A)[0].result, Err(Failure::PeerLost));
+    assert_eq!(world.hosts[0].rendezvous_outstanding(), 0);
+    assert_eq!(world.net.borrow().exposed(), 0);
+}
+
+#[test]
+fn a_rendezvous_the_peer_has_still_to_finish_survives_a_lost_link_and_probes() {
+    let mut world = World::new(2, 8);
+    let (messages, mut buffers) = (
+        [pattern(5000, 1), pattern(6000, 2)],
+        [vec![0; 5000], vec![0; 6000]],
+    );
+    for (n, message) in messages.iter().enumerate() {
+        world.send(A, B, n as u64, message, n as u64);
+    }
+    world.settle();
+    // The first is being read, the second waits for its receive.
+    let [first, second] = &mut buffers;
+    world.receive(B, None, 0, 0, first, 2);
+    for _ in 0..4 {
+        world.probe(A);
+        let host = &mut world.hosts[0];
+        host.progress(&mut |c| world.done[0].push(c));
+        while world.net.borrow().in_flight(0, 1) > 0 {
+            world.net.borrow_mut().step(0);
+        }
+        let host = &mut world.hosts[1];
+        host.progress(&mut |c| world.done[1].push(c));
+    }
+    assert!(world.sent(A).iter().all(|c| c.result.is_ok()));
+    world.settle();
+    world.net.borrow_mut().cut(0, 1);
+    world.probe(A);
+    world.settle();
+    world.receive(B, None, 1, 0, second, 3);
+    world.settle();
+    assert_eq!(world.sent(A).len(), 2);
+    assert!(world.sent(A).iter().all(|c| c.result.is_ok()));
+    assert_eq!(buffers, messages);
 }
 
 #[test]

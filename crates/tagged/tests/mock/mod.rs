@@ -80,6 +80,24 @@ impl Net {
         self.exposed.clear();
     }
 
+    /// The link between two ports drops and is back at once: what is on its way is lost, and its senders hear of it.
+    pub(crate) fn cut(&mut self, a: u32, b: u32) {
+        for (from, to) in [(a, b), (b, a)] {
+            for flight in self.flights.remove(&(from, to)).unwrap_or_default() {
+                let (Flight::Send { cookie, .. } | Flight::Read { cookie, .. }) = flight;
+                self.ports[from as usize].done.push_back(Done {
+                    cookie,
+                    result: Err(Failure::PeerLost),
+                });
+            }
+        }
+    }
+
+    /// Messages and reads on their way from one port to another.
+    pub(crate) fn in_flight(&self, from: u32, to: u32) -> usize {
+        self.flights.get(&(from, to)).map_or(0, VecDeque::len)
+    }
+
     /// Moves one message of the `choice`-th pair that has any; false if nothing can move.
     pub(crate) fn step(&mut self, choice: usize) -> bool {
         let mut pairs: Vec<(u32, u32)> = self
