@@ -5,7 +5,7 @@
     reason = "a panic is how a test fails"
 )]
 
-use usb4_sim::{Faults, MS, Mix, Profile, Rng, Scenario, Summary, Traffic, US, seeds};
+use usb4_sim::{Faults, MS, Mix, Profile, Rng, Scenario, Summary, Traffic, US, World, seeds};
 
 /// Runs a scenario on every profile, a few seeds each.
 fn survives(what: impl Fn(&Profile, u64) -> Scenario) -> Summary {
@@ -222,6 +222,35 @@ fn rings_of_sixty_four() {
         };
         Scenario::new(&small, 2_000, faults, seed)
     });
+}
+
+#[test]
+fn links_with_hardly_any_memory() {
+    let faults = Faults {
+        loss: 0.01,
+        plan_delay: 100 * US,
+        ..Faults::NONE
+    };
+    for seed in seeds(20) {
+        let mut world = World::new(seed, &Profile::STRIX);
+        world.set_limits(|config| {
+            config.tx_slots = 24;
+            config.max_parked = 64;
+            config.max_plans = 16;
+            config.max_reads = 2;
+            config.max_ops = 64;
+            config.max_ready = 2;
+        });
+        let hosts = [world.add_host(), world.add_host()];
+        for _ in 0..2 {
+            world.connect(hosts[0], hosts[1], faults);
+        }
+        world.bring_up().unwrap();
+        let traffic = Traffic::new(&mut world, &hosts, &Mix::everything(1_000), seed).unwrap();
+        if let Err(failure) = traffic.run(&mut world) {
+            panic!("seed {seed}: {failure}");
+        }
+    }
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl FlowState {
 
     /// Whether an operation must follow whatever else happens.
     pub(super) fn owes(&self) -> bool {
-        self.read_back.is_some()
+        self.read_back.is_some() || self.drawn.is_some()
     }
 
     /// Draws the next operation; `None` if the flow's memory is full for now.
