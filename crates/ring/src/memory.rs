@@ -99,7 +99,7 @@ impl MemoryRegion {
         self.shared.parts.local_key
     }
 
-    /// The key for peers: random, 64 bits.
+    /// The key for peers: 64 bits, of which 50 are random with the default table; the rest are its index there.
     pub fn remote_key(&self) -> u64 {
         self.shared.parts.remote_key
     }
