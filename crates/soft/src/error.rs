@@ -1,6 +1,7 @@
 //! What can go wrong, each with a sentence that says what to do.
 
 use std::io;
+use std::path::PathBuf;
 
 use usb4_device::DeviceError;
 use usb4_wire::NodeId;
@@ -52,6 +53,12 @@ pub enum Error {
         /// The host.
         host: String,
     },
+    /// `USB4_SOFTD` names no file.
+    #[error("USB4_SOFTD names {0:?}, which is no file: name usb4-softd, or unset it")]
+    NoServerProgram(PathBuf),
+    /// The program that was to serve the device ended well, and nobody serves it.
+    #[error("{0:?} has ended and serves no device: is it usb4-softd? USB4_SOFTD names the program to start")]
+    ServerSilent(PathBuf),
     /// The program that was to serve the device failed.
     #[error("usb4-softd could not start the device: it has said why on standard error")]
     ServerFailed,

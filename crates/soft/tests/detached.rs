@@ -206,3 +206,23 @@ fn the_server_ends_with_its_last_client() {
     // And another one can be started.
     drop(Host::open(&fabric, "h"));
 }
+
+#[test]
+fn opening_a_device_that_is_just_ending_starts_the_next_one() {
+    let fabric = fabric("again");
+    let spec = format!("soft:{fabric},detached");
+    for round in 0..100 {
+        let device = Device::open(&spec);
+        assert!(device.is_ok(), "round {round}: {}", device.unwrap_err());
+    }
+}
+
+#[test]
+fn one_client_too_many_is_told_so_at_once() {
+    let fabric = fabric("full");
+    let spec = format!("soft:{fabric},detached");
+    let _clients: Vec<Device> = (0..15).map(|_| Device::open(&spec).unwrap()).collect();
+    let start = Instant::now();
+    assert!(matches!(Device::open(&spec), Err(Error::Limit(_))));
+    assert!(start.elapsed() < Duration::from_secs(5));
+}

@@ -1,8 +1,9 @@
 //! Serves a detached soft device. Started by its first client, ends with its last.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: usb4-softd [--foreground] NAME [HOST]
+const USAGE: &str = "usage: usb4-softd [--foreground] NAME [HOST] | --help | --version
 Serves the soft device that clients open as soft:NAME,detached[=HOST], in the background unless told otherwise.
 It ends when its last client has gone, or when none comes within ten seconds.";
 
@@ -13,6 +14,8 @@ fn main() -> ExitCode {
         arguments.remove(0);
     }
     let (fabric, host) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--help" | "-h"] => return say(USAGE),
+        ["--version" | "-V"] => return say(concat!("usb4-softd ", env!("CARGO_PKG_VERSION"))),
         [fabric] if !fabric.starts_with('-') => (fabric, "0"),
         [fabric, host] if !fabric.starts_with('-') => (fabric, host),
         _ => {
@@ -31,5 +34,12 @@ fn main() -> ExitCode {
             eprintln!("usb4-softd: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn say(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
     }
 }

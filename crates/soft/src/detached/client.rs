@@ -26,6 +26,9 @@ use crate::{Error, Peer, PeerState, socket};
 /// How long a device may take to answer: it is stopped, or dead.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// Why a device that somebody listens for cannot be opened.
+const SILENT: &str = "usb4-softd did not answer within ten seconds: is its process stopped?";
+
 /// Pause between two looks at whether a connection has come about.
 const CONNECT_PAUSE: Duration = Duration::from_micros(200);
 
@@ -50,10 +53,18 @@ impl Detached {
     pub(crate) fn open(name: &str, host: &str) -> Result<Self, Error> {
         let fabric = Fabric::new(name)?;
         let os = || Error::os("open the detached device");
-        let socket = spawn::connect(&fabric, host)?;
         let generation = Generation::new().map_err(os())?;
-        let hello = Message::new(Op::Hello as u64, &[VERSION]);
-        let (reply, fds, _) = exchange(socket.as_fd(), &hello, &[])?;
+        let deadline = Instant::now() + spawn::START;
+        let (socket, (reply, fds, _)) = loop {
+            let socket = spawn::connect(&fabric, host, deadline)?;
+            let hello = Message::new(Op::Hello as u64, &[VERSION]);
+            match exchange(socket.as_fd(), &hello, &[], deadline) {
+                // The server was about to end with its last client: the next one is reached, or started.
+                Err(Error::Gone) if Instant::now() < deadline => std::thread::sleep(spawn::PAUSE),
+                Err(Error::Gone) => return Err(os()(io::Error::new(io::ErrorKind::TimedOut, SILENT))),
+                answer => break (socket, answer?),
+            }
+        };
         if reply.code != OK {
             return Err(protocol::error_of(
                 &reply,
@@ -125,7 +136,12 @@ impl Detached {
     ) -> Result<(Message, Vec<OwnedFd>, Vec<u8>), Error> {
         self.check_quick()?;
         let _one = self.asking.lock();
-        let answer = exchange(self.socket.as_fd(), &Message::new(op as u64, args), fds);
+        let answer = exchange(
+            self.socket.as_fd(),
+            &Message::new(op as u64, args),
+            fds,
+            Instant::now() + ANSWER,
+        );
         match answer {
             Ok((reply, fds, tail)) if reply.code == OK || reply.code == PENDING => Ok((reply, fds, tail)),
             Ok((reply, ..)) => Err(protocol::error_of(&reply, what, NodeId::default())),
@@ -235,6 +251,7 @@ impl Detached {
                     self.socket.as_fd(),
                     &Message::new(Op::AddressHandle as u64, &args),
                     &[],
+                    Instant::now() + ANSWER,
                 )
             };
             let (reply, ..) = answer.inspect_err(|_| self.gone.store(true, Ordering::Relaxed))?;
@@ -329,14 +346,19 @@ impl Detached {
     }
 }
 
-/// One request, one reply.
+/// One request, one reply, by `deadline`.
 fn exchange(
     socket: BorrowedFd<'_>,
     request: &Message,
     fds: &[BorrowedFd<'_>],
+    deadline: Instant,
 ) -> Result<(Message, Vec<OwnedFd>, Vec<u8>), Error> {
-    socket::send(socket, &request.to_bytes(), fds).map_err(ended)?;
-    let deadline = Instant::now() + ANSWER;
+    match socket::send(socket, &request.to_bytes(), fds).map_err(ended) {
+        // A server that has hung up may have said why.
+        Ok(()) | Err(Error::Gone) => {}
+        Err(error) => return Err(error),
+    }
+    let mut reset = false;
     let mut bytes = [0; REPLY_MAX];
     loop {
         match socket::receive(socket, &mut bytes) {
@@ -347,6 +369,10 @@ fn exchange(
             }
             Ok(_) => return Err(Error::Gone),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Reported once, before what the server sent ahead of its end.
+            Err(error)
+                if error.kind() == io::ErrorKind::ConnectionReset && !std::mem::replace(&mut reset, true) => {
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use usb4_device::{
-    Access, ClientId, CqConfig, CqId, DeviceError, EndpointConfig, EndpointId, EndpointKind, Quota,
+    Access, ClientId, CqConfig, CqId, DeviceError, EndpointConfig, EndpointId, EndpointKind, Object, Quota,
     RegionConfig,
 };
 use usb4_engine::Slab;
@@ -87,9 +87,9 @@ impl Server {
         )
         .map_err(os())?;
         let mut serving = Serving {
+            listener: self.listener,
             device,
             epoll,
-            listener: self.listener,
             clients: HashMap::new(),
             next: LISTENER + 1,
         };
@@ -100,9 +100,10 @@ impl Server {
 
 /// A server at work.
 struct Serving {
+    /// Dropped first: nobody is to reach a device that is ending.
+    listener: OwnedFd,
     device: SoftDevice,
     epoll: OwnedFd,
-    listener: OwnedFd,
     clients: HashMap<u64, Connection>,
     next: u64,
 }
@@ -157,7 +158,16 @@ impl Serving {
         while let Ok(socket) = socket::accept(self.listener.as_fd()) {
             let ours = socket::credentials(socket.as_fd())
                 .is_ok_and(|peer| peer.uid == rustix::process::geteuid().as_raw());
-            if !ours || self.clients.len() >= MAX_CLIENTS {
+            if !ours {
+                continue;
+            }
+            if self.clients.len() >= MAX_CLIENTS {
+                let full = Error::Device(DeviceError::Full(Object::Client));
+                let reply = Reply {
+                    message: protocol::refusal(&full),
+                    ..Reply::default()
+                };
+                let _ = reply.send(socket.as_fd());
                 continue;
             }
             let Ok(client) = self.device.core.device.add_client(QUOTA, None) else {
@@ -475,4 +485,25 @@ fn dup(fd: impl AsFd) -> Result<OwnedFd, Error> {
     fd.as_fd()
         .try_clone_to_owned()
         .map_err(Error::os("duplicate a descriptor"))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::detached::client::Detached;
+
+    #[test]
+    fn a_client_that_reaches_a_server_at_its_end_opens_the_next_one() {
+        let name = format!("ending-{}", std::process::id());
+        let server = Server::bind(&name, "h").unwrap();
+        let serving = std::thread::spawn(move || {
+            // The first connection gets what one gets that came just before the end.
+            while socket::accept(server.listener.as_fd()).is_err() {
+                std::thread::yield_now();
+            }
+            server.run()
+        });
+        drop(Detached::open(&name, "h").unwrap());
+        serving.join().unwrap().unwrap();
+    }
 }

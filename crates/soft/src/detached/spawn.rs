@@ -16,14 +16,20 @@ pub const SERVER_PROGRAM: &str = "usb4-softd";
 /// The environment variable that says where it is.
 pub const SERVER_VARIABLE: &str = "USB4_SOFTD";
 
-/// How long a device may take to start.
-const START: Duration = Duration::from_secs(10);
+/// How long a device may take to start and to answer.
+pub(super) const START: Duration = Duration::from_secs(10);
 
-/// Connects to the device of `host`; starts it if there is none.
-pub(super) fn connect(fabric: &Fabric, host: &str) -> Result<OwnedFd, Error> {
+/// Shortest pause before another attempt to reach it.
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
+
+/// Longest such pause.
+const LONG_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connects to the device of `host`, by `deadline`; starts it if there is none.
+pub(super) fn connect(fabric: &Fabric, host: &str, deadline: Instant) -> Result<OwnedFd, Error> {
     let name = fabric.server_socket(host)?;
-    let deadline = Instant::now() + START;
-    let mut started = false;
+    let mut pause = PAUSE;
+    let mut started = None;
     loop {
         match socket::connect(&name) {
             Ok(socket) => {
@@ -35,9 +41,8 @@ pub(super) fn connect(fabric: &Fabric, host: &str) -> Result<OwnedFd, Error> {
                 }
                 return Ok(socket);
             }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && !started => {
-                start(fabric.name(), host)?;
-                started = true;
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && started.is_none() => {
+                started = Some(start(fabric.name(), host)?);
             }
             // It was the last client's and has just ended, or is busy.
             Err(error)
@@ -46,10 +51,16 @@ pub(super) fn connect(fabric: &Fabric, host: &str) -> Result<OwnedFd, Error> {
                     io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock
                 ) && Instant::now() < deadline =>
             {
-                started = error.kind() == io::ErrorKind::WouldBlock;
-                std::thread::sleep(Duration::from_millis(1));
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    started = None;
+                }
+                std::thread::sleep(pause);
+                pause = LONG_PAUSE.min(2 * pause);
             }
             Err(source) => {
+                if let Some(program) = started.filter(|_| source.kind() == io::ErrorKind::ConnectionRefused) {
+                    return Err(Error::ServerSilent(program));
+                }
                 return Err(Error::Os {
                     what: "open the detached device",
                     source,
@@ -59,24 +70,22 @@ pub(super) fn connect(fabric: &Fabric, host: &str) -> Result<OwnedFd, Error> {
     }
 }
 
-/// Starts the server and waits until it listens.
-fn start(fabric: &str, host: &str) -> Result<(), Error> {
-    let missing = || Error::NoServer {
-        fabric: fabric.into(),
-        host: host.into(),
-    };
-    let program = candidates().into_iter().find(|path| path.is_file());
-    let program = program.unwrap_or_else(|| PathBuf::from(SERVER_PROGRAM));
-    let mut command = Command::new(program);
+/// Starts the server and waits until it listens. Returns the program.
+fn start(fabric: &str, host: &str) -> Result<PathBuf, Error> {
+    let program = program()?;
+    let mut command = Command::new(&program);
     command
         .args([fabric, host])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     // It returns as soon as its background half listens, or another one does.
     match command.status() {
-        Ok(status) if status.success() => Ok(()),
+        Ok(status) if status.success() => Ok(program),
         Ok(_) => Err(Error::ServerFailed),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(missing()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::NoServer {
+            fabric: fabric.into(),
+            host: host.into(),
+        }),
         Err(source) => Err(Error::Os {
             what: "start usb4-softd",
             source,
@@ -84,16 +93,23 @@ fn start(fabric: &str, host: &str) -> Result<(), Error> {
     }
 }
 
-/// Where the program may be, besides `PATH`: where we are told, or beside this one (test programs are one
-/// directory further down).
-fn candidates() -> Vec<PathBuf> {
-    let told = std::env::var_os(SERVER_VARIABLE).map(PathBuf::from);
+/// The program: the one we are told of, else one beside this program (test programs are one directory further
+/// down), else whatever `PATH` has.
+fn program() -> Result<PathBuf, Error> {
+    if let Some(told) = std::env::var_os(SERVER_VARIABLE).map(PathBuf::from) {
+        return match told.is_file() {
+            true => Ok(told),
+            false => Err(Error::NoServerProgram(told)),
+        };
+    }
     let exe = std::env::current_exe().ok();
-    let beside = exe
+    let mut beside = exe
         .iter()
         .flat_map(|exe| exe.ancestors().skip(1).take(2))
         .map(|dir| dir.join(SERVER_PROGRAM));
-    told.into_iter().chain(beside).collect()
+    Ok(beside
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| PathBuf::from(SERVER_PROGRAM)))
 }
 
 /// What `usb4-softd` does: listens, goes on in the background, and serves there. Returns in the foreground as soon
