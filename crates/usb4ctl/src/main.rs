@@ -6,6 +6,7 @@
 mod address;
 mod bench;
 mod devices;
+mod output;
 mod ping;
 mod session;
 
@@ -17,7 +18,8 @@ use clap::{Parser, Subcommand};
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Arguments {
-    /// Device: soft:NAME, soft:NAME,detached or /dev/usb4ring [default: the real device]
+    /// Device: soft:NAME (software cable, the device in this process), soft:NAME,detached[=HOST] (in a process that
+    /// all programs naming the same HOST share) or /dev/usb4ring (the kernel module's, not available yet)
     #[arg(long, env = "USB4_DEVICE", global = true)]
     device: Option<String>,
     #[command(subcommand)]
@@ -36,7 +38,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let device = arguments.device.as_deref();
+    let device = arguments.device.as_deref().filter(|device| !device.is_empty());
     let outcome = match &arguments.command {
         Command::Devices(command) => devices::run(device, command),
         Command::Ping(command) => ping::run(device, command),
@@ -45,8 +47,44 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("usb4ctl: {error:#}");
+            let closed = error
+                .downcast_ref::<output::Unwritable>()
+                .is_some_and(output::Unwritable::is_closed);
+            if !closed {
+                eprintln!("usb4ctl: {}", sentence(&error));
+            }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// An error with its causes, but for those it has said already.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let text = cause.to_string();
+        let told = Err::<(), _>(cause)
+            .context(format!("cannot open: {text}"))
+            .unwrap_err();
+        assert_eq!(sentence(&told), format!("cannot open: {text}"));
+        let told = Err::<(), _>(anyhow::anyhow!("b")).context("a").unwrap_err();
+        assert_eq!(sentence(&told), "a: b");
     }
 }

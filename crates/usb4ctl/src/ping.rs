@@ -1,12 +1,12 @@
 //! `usb4ctl ping`: round trips of a message, one line each.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use usb4_ring::{Access, Status, WorkRequest};
+use usb4_ring::{Access, AddressHandle, MemoryRegion, Status, WorkRequest};
 
 use crate::address;
+use crate::output::line;
 use crate::session::{Session, message_len, size};
 
 /// Longest ping a server answers.
@@ -15,8 +15,10 @@ const MAX_SIZE: u64 = 1 << 20;
 const SERVER_RECEIVES: u64 = 16;
 const RECEIVED: u64 = 1 << 32;
 
-/// Measures round trips to a peer.
+/// Measures round trips to a peer. The server sleeps between pings, so a time includes its wake-up; `usb4ctl bench`
+/// polls on both sides.
 #[derive(clap::Args)]
+#[command(override_usage = "usb4ctl ping [OPTIONS] ADDRESS\n       usb4ctl ping [OPTIONS] --serve")]
 pub(crate) struct Arguments {
     /// Address printed by `usb4ctl ping --serve` at the peer.
     #[arg(required_unless_present = "serve", conflicts_with = "serve")]
@@ -25,7 +27,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     serve: bool,
     /// Pings to send.
-    #[arg(short, long, default_value_t = 10)]
+    #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Message size in bytes.
     #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=MAX_SIZE))]
@@ -44,8 +46,7 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
 }
 
 fn serve(mut session: Session) -> Result<()> {
-    println!("{}", session.ep.address());
-    std::io::stdout().flush()?;
+    line(session.ep.address())?;
     let memory = session
         .device
         .alloc(size(MAX_SIZE * SERVER_RECEIVES)?, Access::LOCAL)?;
@@ -86,11 +87,37 @@ fn ping(mut session: Session, address: &str, arguments: &Arguments) -> Result<()
     let len = size(message_len(&session.device, arguments.size)?.into())?;
     let memory = session.device.alloc(2 * len, Access::LOCAL)?;
     let handle = session.ep.address_handle(&address)?;
-    println!(
+    line(format_args!(
         "ping {address} with {len} bytes over {}",
         session.device.info().name
-    );
+    ))?;
     let mut times = Vec::new();
+    let outcome = rounds(&mut session, &memory, handle, len, arguments, &mut times);
+    times.sort_unstable();
+    if let (Some(least), Some(middle), Some(most)) = (times.first(), times.get(times.len() / 2), times.last())
+    {
+        let us = |time: &Duration| time.as_secs_f64() * 1e6;
+        line(format_args!(
+            "{} of {} pings answered; round trip, the server's wake-up included, min/median/max {:.2}/{:.2}/{:.2} us",
+            times.len(),
+            arguments.count,
+            us(least),
+            us(middle),
+            us(most)
+        ))?;
+    }
+    outcome
+}
+
+/// Pings until one fails; what each took goes to `times`.
+fn rounds(
+    session: &mut Session,
+    memory: &MemoryRegion,
+    handle: AddressHandle,
+    len: usize,
+    arguments: &Arguments,
+    times: &mut Vec<Duration>,
+) -> Result<()> {
     for sequence in 0..arguments.count {
         if sequence > 0 {
             std::thread::sleep(Duration::from_millis(arguments.interval));
@@ -116,23 +143,11 @@ fn ping(mut session: Session, address: &str, arguments: &Arguments) -> Result<()
             u64::from_le_bytes(echo) == sequence,
             "ping {sequence} came back with another's bytes"
         );
-        println!(
+        line(format_args!(
             "{len} bytes: seq={sequence} time={:.2} us",
             spent.as_secs_f64() * 1e6
-        );
+        ))?;
         times.push(spent);
-    }
-    times.sort_unstable();
-    if let (Some(least), Some(middle), Some(most)) = (times.first(), times.get(times.len() / 2), times.last())
-    {
-        let us = |time: &Duration| time.as_secs_f64() * 1e6;
-        println!(
-            "{} pings, none lost; round trip min/median/max {:.2}/{:.2}/{:.2} us",
-            times.len(),
-            us(least),
-            us(middle),
-            us(most)
-        );
     }
     Ok(())
 }

@@ -4,7 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use usb4_ring::{AddressHandle, Completion, Cq, Device, Endpoint, EndpointConfig, EpAddr, Status};
+use usb4_ring::{
+    AddressHandle, Backend, Completion, Cq, Device, Endpoint, EndpointConfig, EpAddr, Error, Status,
+};
 
 /// Entries of the session's queues.
 pub(crate) const DEPTH: u32 = 512;
@@ -18,10 +20,27 @@ const MAX_PEERS: usize = 64;
 ///
 /// Whatever keeps it from opening.
 pub(crate) fn open(device: Option<&str>) -> Result<Device> {
-    Ok(match device {
-        Some(spec) => Device::open(spec)?,
-        None => Device::open_env()?,
-    })
+    let opened = match device {
+        Some(spec) => Device::open(spec),
+        None => Err(Error::NoDevice),
+    };
+    match opened {
+        Err(Error::NoDevice) => bail!(
+            "no device named: set USB4_DEVICE=soft:NAME for the software cable between processes of this machine \
+             (the kernel module's /dev/usb4ring is not available yet)"
+        ),
+        opened => Ok(opened?),
+    }
+}
+
+/// A backend's name for programs, and what it is for people.
+pub(crate) fn backend(backend: Backend) -> (&'static str, &'static str) {
+    match backend {
+        Backend::SoftInline => ("soft-inline", "software, in this process"),
+        Backend::SoftDetached => ("soft-detached", "software, in a process of its own"),
+        Backend::Kernel => ("kernel", "kernel module"),
+        _ => ("unknown", "unknown"),
+    }
 }
 
 /// One endpoint whose sends and receives complete on one queue.
@@ -124,9 +143,13 @@ impl Session {
 fn checked(done: Completion) -> Result<Completion> {
     match done.status {
         Status::Ok => Ok(done),
-        Status::Gone | Status::LinkDown => {
+        Status::Gone | Status::LinkDown | Status::Unreachable => {
             bail!("the peer is gone ({:?} ended with {:?})", done.op, done.status)
         }
+        Status::Length => bail!(
+            "the other end expects other messages: `usb4ctl ping` needs `usb4ctl ping --serve` there, `usb4ctl bench` \
+             needs `usb4ctl bench --serve`"
+        ),
         status => bail!("{:?} ended with {status:?}", done.op),
     }
 }

@@ -12,7 +12,8 @@ mod protocol;
 mod report;
 mod server;
 
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -20,12 +21,15 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::address;
+use crate::output::line;
 use crate::session::{Session, message_len};
 use protocol::{Kind, Operation, Run};
 use report::{Report, Row};
 
-/// Measures latency and bandwidth over message sizes.
+/// Measures latency and bandwidth over message sizes. Both ends poll: each wants a processor of its own, so pin them
+/// (taskset) and leave the machine alone, or the times are the scheduler's.
 #[derive(clap::Args)]
+#[command(override_usage = "usb4ctl bench [OPTIONS] [ADDRESS]\n       usb4ctl bench [OPTIONS] --serve")]
 pub(crate) struct Arguments {
     /// Address printed by `usb4ctl bench --serve` at the peer; without it the command runs both ends here.
     #[arg(conflicts_with = "serve")]
@@ -59,6 +63,14 @@ pub(crate) struct Arguments {
 pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
     if arguments.serve {
         return server::serve(Session::open(device)?);
+    }
+    if let Some(file) = &arguments.svg {
+        // Before minutes of measuring, not after them.
+        File::options()
+            .create(true)
+            .append(true)
+            .open(file)
+            .with_context(|| format!("cannot write {}", file.display()))?;
     }
     let mut session = Session::open(device)?;
     let (address, _server) = match &arguments.address {
@@ -98,16 +110,30 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
     }
     progress.finish_and_clear();
     let report = Report::new(session.device.info(), arguments.op, rows);
-    if let Some(file) = &arguments.svg {
-        plot::draw(&report, file).with_context(|| format!("writing {}", file.display()))?;
-    }
     let text = if arguments.json {
         serde_json::to_string_pretty(&report)?
     } else {
         report.table()
     };
-    writeln!(std::io::stdout(), "{text}")?;
+    line(text)?;
+    if let Some(load) = busy() {
+        eprintln!(
+            "load {load}: two ends that poll did not have the machine's processors to themselves; times mean little"
+        );
+    }
+    if let Some(file) = &arguments.svg {
+        plot::draw(&report, file).with_context(|| format!("cannot write {}", file.display()))?;
+        eprintln!("wrote {}", file.display());
+    }
     Ok(())
+}
+
+/// The load average if more wanted to run in the last minute than this benchmark and the machine has room for.
+fn busy() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = text.split_whitespace().next()?.parse().ok()?;
+    let processors = std::thread::available_parallelism().ok()?.get();
+    (load > processors.max(2) as f64 + 0.5).then_some(load)
 }
 
 /// Powers of two from `min` to `max`, both included.

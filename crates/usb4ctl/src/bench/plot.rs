@@ -67,6 +67,11 @@ fn chart(
         .configure_mesh()
         .x_desc("message size in bytes")
         .y_desc(unit)
+        .x_label_formatter(&|bytes| format!("{bytes:.0}"))
+        .y_label_formatter(&|value| match *value {
+            value if value < 10.0 => format!("{value:.2}"),
+            value => format!("{value:.0}"),
+        })
         .draw()?;
     for (name, color, value) in curves {
         let points = report

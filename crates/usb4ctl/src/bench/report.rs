@@ -8,12 +8,16 @@ use usb4_ring::DeviceInfo;
 use super::bandwidth::Bandwidth;
 use super::latency::Latency;
 use super::protocol::Operation;
+use crate::session::backend;
 
 /// All of a benchmark.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) device: String,
-    pub(super) backend: String,
+    pub(super) backend: &'static str,
+    /// What the backend is, for people.
+    #[serde(skip)]
+    place: &'static str,
     /// `software`, or `hardware` for the kernel's device.
     pub(super) medium: &'static str,
     pub(super) op: Operation,
@@ -52,9 +56,11 @@ impl Report {
             usb4_ring::Backend::Kernel => "hardware",
             _ => "software",
         };
+        let (backend, place) = backend(info.backend);
         Self {
             device: info.name.clone(),
-            backend: format!("{:?}", info.backend),
+            backend,
+            place,
             medium,
             op,
             rows,
@@ -70,11 +76,7 @@ impl Report {
             Operation::Read => "one operation; what the reads returned is checked",
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{} ({}, {}), {:?}: {what}",
-            self.device, self.backend, self.medium, self.op
-        );
+        let _ = writeln!(text, "{} ({}), {:?}: {what}", self.device, self.place, self.op);
         let _ = writeln!(
             text,
             "{:>10} {:>10} {:>10} {:>10} {:>10} {:>12}",

@@ -1,6 +1,5 @@
 //! The serving end, and the client's calls to it.
 
-use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -8,6 +7,7 @@ use usb4_ring::{Access, AddressHandle, Buffer, MemoryRegion, Op, Remote, Status,
 
 use super::protocol::{Kind, LEN, Operation, Reply, Run};
 use super::{bandwidth, check, latency};
+use crate::output::line;
 use crate::session::{Session, message_len, size};
 
 /// How long one end waits for the other before it gives up.
@@ -19,8 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// When the device fails.
 pub(super) fn serve(mut session: Session) -> Result<()> {
-    println!("{}", session.ep.address());
-    std::io::stdout().flush()?;
+    line(session.ep.address())?;
     let mut requests = Requests {
         memory: session.device.alloc(LEN, Access::LOCAL)?,
         posted: false,
@@ -155,7 +154,7 @@ fn ask(session: &mut Session, request: WorkRequest) -> Result<Reply> {
     let done = session.next(PATIENCE)?;
     ensure!(
         done.op == Op::Receive && size(done.len.into())? == LEN,
-        "the server's answer is not one: {done:?}"
+        "the other end is no bench server: start `usb4ctl bench --serve` there, of the same version"
     );
     let mut bytes = [0; LEN];
     answer.read(0, &mut bytes)?;

@@ -1,0 +1,86 @@
+//! `usb4ctl` as its users see it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+
+/// A process that ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn usb4ctl() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_usb4ctl"));
+    command.env("USB4_DEVICE", format!("soft:ctl-{}", std::process::id()));
+    command
+}
+
+/// A server and its address.
+fn ping_server() -> (Server, String) {
+    let mut server = usb4ctl()
+        .args(["ping", "--serve"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = server.stdout.take().unwrap();
+    let server = Server(server);
+    let mut address = String::new();
+    BufReader::new(stdout).read_line(&mut address).unwrap();
+    (server, address)
+}
+
+#[test]
+fn a_server_answers_more_pings_than_it_may_have_handles() {
+    let (_server, address) = ping_server();
+    let ping = usb4ctl()
+        .args(["ping", address.trim(), "--count", "1500", "--interval", "0"])
+        .output()
+        .unwrap();
+    assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
+}
+
+#[test]
+fn a_closed_or_full_standard_output_is_no_panic() {
+    let closed = UnixStream::pair().unwrap().0;
+    let devices = usb4ctl()
+        .arg("devices")
+        .stdout(Stdio::from(OwnedFd::from(closed)))
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!((devices.status.code(), devices.stderr), (Some(1), Vec::new()));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let devices = usb4ctl()
+        .arg("devices")
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(devices.stderr).unwrap();
+    assert_eq!(devices.status.code(), Some(1));
+    assert!(
+        said.starts_with("usb4ctl: cannot write to standard output"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_benchmark_at_a_ping_server_says_which_server_it_wants() {
+    let (_server, address) = ping_server();
+    let bench = usb4ctl()
+        .args(["bench", address.trim(), "--max", "8"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(bench.stderr).unwrap();
+    assert!(
+        !bench.status.success() && said.contains("usb4ctl bench --serve"),
+        "{said}"
+    );
+}
