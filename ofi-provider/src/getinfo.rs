@@ -85,18 +85,31 @@ unsafe fn answer(node: Option<&CStr>, flags: u64, hints: Option<&fi_info>) -> Re
     Build::info(&offer, &domain, source, destination).ok_or(-FI_ENOMEM)
 }
 
-/// What `USB4_DEVICE` names, if it can exist.
+/// What `USB4_DEVICE` names, if it can exist and carry messages from anywhere in the process's memory.
 fn device_name() -> Result<String, String> {
-    let Some(spec) = std::env::var_os(DEVICE_VARIABLE) else {
+    let spec = std::env::var_os(DEVICE_VARIABLE).filter(|spec| !spec.is_empty());
+    let Some(spec) = spec else {
         return if std::path::Path::new(KERNEL_DEVICE).exists() {
             Ok(KERNEL_DEVICE.into())
         } else {
-            Err(usb4_ring::Error::NoDevice.to_string())
+            Err(
+                "no device named: set USB4_DEVICE=soft:NAME for the software cable between processes of this \
+                 machine (the kernel module's /dev/usb4ring is not here)"
+                    .into(),
+            )
         };
     };
     let spec = spec.to_string_lossy().into_owned();
-    spec.parse::<Spec>().map_err(|error| error.to_string())?;
-    Ok(spec)
+    match spec.parse::<Spec>().map_err(|error| error.to_string())? {
+        Spec::Soft {
+            name,
+            detached: Some(_),
+        } => Err(format!(
+            "USB4_DEVICE={spec}: a device in another process cannot reach the memory of this one, which messages \
+             need; use soft:{name}"
+        )),
+        _ => Ok(spec),
+    }
 }
 
 /// Names and addresses in hints.

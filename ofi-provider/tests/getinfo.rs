@@ -30,6 +30,19 @@ fn without_a_device_nothing_is_offered() {
         Some(-FI_ENODATA),
         "a name that does not parse"
     );
+    unsafe { std::env::set_var("USB4_DEVICE", "") };
+    assert_eq!(getinfo(None).err(), Some(-FI_ENODATA));
+}
+
+#[test]
+fn a_device_that_cannot_reach_the_process_is_not_offered() {
+    let _alone = alone();
+    for spec in ["soft:a,detached", "soft:a,detached=h"] {
+        unsafe { std::env::set_var("USB4_DEVICE", spec) };
+        assert_eq!(getinfo(None).err(), Some(-FI_ENODATA), "{spec}");
+    }
+    soft("getinfo");
+    assert!(getinfo(None).is_ok());
 }
 
 #[test]
