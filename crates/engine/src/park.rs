@@ -3,6 +3,7 @@
 use usb4_wire::{Chunk, Seq, csn_before};
 
 use crate::list::{Linked, List, NONE, OUT, at, at_mut};
+use crate::token::Tokens;
 use crate::{RxToken, Slab};
 
 /// A parked chunk.
@@ -158,6 +159,13 @@ impl Park {
             queue.tail = index;
         }
         Parking::Parked
+    }
+
+    /// Drops all chunks of a queue.
+    pub(crate) fn empty(&mut self, queue: &mut Queue, tokens: &mut Tokens) {
+        while let Some((_, place)) = self.pop(queue) {
+            tokens.drop_ref(place.token);
+        }
     }
 
     /// Takes the first chunk; the reference on its frame goes to the caller.

@@ -68,27 +68,7 @@ impl Link {
                 }
                 true
             }
-            Turn::Now => {
-                let parking = self
-                    .park
-                    .insert(&mut flow.parked, seq, Chunk::Response(seq, *response), place);
-                self.stalled_responses.push(&mut self.tx_flows, seq.flow);
-                self.parked(parking, place)
-            }
-            Turn::Early => {
-                let parking = self
-                    .park
-                    .insert(&mut flow.parked, seq, Chunk::Response(seq, *response), place);
-                self.parked(parking, place)
-            }
-            Turn::Past => {
-                self.duplicate();
-                true
-            }
-            Turn::Never => {
-                self.violation();
-                true
-            }
+            turn => self.put_off(turn, Chunk::Response(seq, *response), place),
         }
     }
 
@@ -127,11 +107,8 @@ impl Link {
 
     /// Drops everything an outgoing flow has parked.
     pub(super) fn purge_responses(&mut self, index: u32) {
-        let Some(flow) = at_mut(&mut self.tx_flows, index) else {
-            return;
-        };
-        while let Some((_, place)) = self.park.pop(&mut flow.parked) {
-            self.tokens.drop_ref(place.token);
+        if let Some(flow) = at_mut(&mut self.tx_flows, index) {
+            self.park.empty(&mut flow.parked, &mut self.tokens);
         }
     }
 

@@ -265,44 +265,44 @@ impl Link {
                 }
                 true
             }
-            Turn::Now => {
-                let parking = self
-                    .park
-                    .insert(&mut flow.parked, seq, Chunk::Request(seq, *request), place);
-                self.stalled_requests.push(&mut self.rx_flows, seq.flow);
-                self.parked(parking, place)
-            }
-            Turn::Early => {
-                let parking = self
-                    .park
-                    .insert(&mut flow.parked, seq, Chunk::Request(seq, *request), place);
-                self.parked(parking, place)
-            }
-            Turn::Past => {
-                self.duplicate();
-                true
-            }
-            Turn::Never => {
-                self.violation();
-                true
-            }
+            turn => self.put_off(turn, Chunk::Request(seq, *request), place),
         }
     }
 
-    /// Accounts for an attempt to park a chunk. False if there was no room.
-    pub(super) fn parked(&mut self, parking: Parking, place: Place) -> bool {
-        match parking {
-            Parking::Parked => {
-                self.tokens.hold(place.token);
-                self.counters.rx_parked = self.counters.rx_parked.wrapping_add(1);
-                true
+    /// A chunk is not executed now: it is parked, or dropped for good. False if it would have to be parked and cannot.
+    pub(super) fn put_off(&mut self, turn: Turn, chunk: Chunk, place: Place) -> bool {
+        let stalled = matches!(turn, Turn::Now);
+        let (queue, seq) = match chunk {
+            Chunk::Request(seq, _) => {
+                if stalled {
+                    self.stalled_requests.push(&mut self.rx_flows, seq.flow);
+                }
+                let flow = at_mut(&mut self.rx_flows, seq.flow);
+                (flow.map(|flow| &mut flow.parked), seq)
             }
-            Parking::Duplicate => {
-                self.duplicate();
-                true
+            Chunk::Response(seq, _) => {
+                if stalled {
+                    self.stalled_responses.push(&mut self.tx_flows, seq.flow);
+                }
+                let flow = at_mut(&mut self.tx_flows, seq.flow);
+                (flow.map(|flow| &mut flow.parked), seq)
             }
-            Parking::NoRoom => false,
+            Chunk::Ping | Chunk::Join { .. } => return true,
+        };
+        let Some(queue) = queue else { return true };
+        match turn {
+            Turn::Now | Turn::Early => match self.park.insert(queue, seq, chunk, place) {
+                Parking::Parked => {
+                    self.tokens.hold(place.token);
+                    self.counters.rx_parked = self.counters.rx_parked.wrapping_add(1);
+                }
+                Parking::Duplicate => self.duplicate(),
+                Parking::NoRoom => return false,
+            },
+            Turn::Past => self.duplicate(),
+            Turn::Never => self.violation(),
         }
+        true
     }
 
     /// Executes what is parked and has its turn now.
@@ -347,11 +347,8 @@ impl Link {
 
     /// Drops everything an incoming flow has parked.
     pub(super) fn purge_requests(&mut self, index: u32) {
-        let Some(flow) = at_mut(&mut self.rx_flows, index) else {
-            return;
-        };
-        while let Some((_, place)) = self.park.pop(&mut flow.parked) {
-            self.tokens.drop_ref(place.token);
+        if let Some(flow) = at_mut(&mut self.rx_flows, index) {
+            self.park.empty(&mut flow.parked, &mut self.tokens);
         }
     }
 
