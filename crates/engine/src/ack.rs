@@ -12,6 +12,18 @@ const ACK_EVERY: u16 = 16;
 /// sender, so blocks queue up. 16 cover a ring of 1024.
 const BACKLOG: usize = 16;
 
+/// The time of what is due whatever the time is.
+pub(crate) const DUE: Nanos = 0;
+
+/// The time of what is not going to be due.
+pub(crate) const NEVER: Nanos = Nanos::MAX;
+
+/// When something becomes due that is not due yet, or [`NEVER`].
+#[inline(always)]
+pub(crate) fn not_due(at: Nanos) -> Nanos {
+    if at == DUE { NEVER } else { at }
+}
+
 /// Whether a frame is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -22,25 +34,34 @@ pub(crate) enum Verdict {
 }
 
 /// Acknowledgement state of one rail.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiver {
     current: AckBlock,
     /// Largest packet number a block sent or queued covers.
     reported: u64,
     /// Packets that want an acknowledgement and have none yet.
     pending: u16,
-    urgent: bool,
-    /// When the oldest pending packet has waited long enough.
-    due_at: Option<Nanos>,
+    /// When the oldest pending packet has waited long enough; [`DUE`] or [`NEVER`].
+    due_at: Nanos,
     max_delay: Nanos,
     backlog: Backlog,
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Self::new(0)
+    }
 }
 
 impl Receiver {
     pub(crate) fn new(max_delay: Nanos) -> Self {
         Self {
+            current: AckBlock::default(),
+            reported: 0,
+            pending: 0,
+            due_at: NEVER,
             max_delay,
-            ..Self::default()
+            backlog: Backlog::default(),
         }
     }
 
@@ -68,13 +89,13 @@ impl Receiver {
         }
         self.current.largest = number;
         if elicits {
-            if self.pending == 0 {
-                self.due_at = Some(now.saturating_add(self.max_delay));
+            if self.due_at == NEVER {
+                self.due_at = now.saturating_add(self.max_delay);
             }
             self.pending = self.pending.saturating_add(1);
         }
         if ack_now || self.pending >= ACK_EVERY {
-            self.urgent = true;
+            self.due_at = DUE;
         }
         Verdict::Accept
     }
@@ -85,6 +106,9 @@ impl Receiver {
         if self.pending > 0 {
             self.backlog.push(self.current);
             self.pending = 0;
+            if self.due_at != DUE {
+                self.due_at = NEVER;
+            }
         }
         self.reported = self.current.largest;
     }
@@ -99,7 +123,7 @@ impl Receiver {
         if largest != 0 {
             self.current.bitmap |= shift_left(1, step.wrapping_sub(1));
         }
-        self.urgent = true;
+        self.due_at = DUE;
     }
 
     /// The block for a frame that is about to be sent; from here on it counts as sent.
@@ -110,26 +134,25 @@ impl Receiver {
         }
         self.reported = self.current.largest;
         self.pending = 0;
-        self.urgent = false;
-        self.due_at = None;
+        self.due_at = NEVER;
         (self.current.largest != 0).then_some(self.current)
     }
 
     /// Whether an acknowledgement has to be sent even if nothing else is.
     #[inline]
     pub(crate) fn is_due(&self, now: Nanos) -> bool {
-        self.urgent || !self.backlog.is_empty() || self.due_at.is_some_and(|at| at <= now)
+        self.due_at <= now || !self.backlog.is_empty()
     }
 
-    /// When one becomes due that is not due yet.
+    /// When one becomes due that is not due yet, or [`NEVER`].
     #[inline]
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        if self.urgent { None } else { self.due_at }
+    pub(crate) fn deadline(&self) -> Nanos {
+        not_due(self.due_at)
     }
 
     pub(crate) fn on_timer(&mut self, now: Nanos) {
-        if self.due_at.is_some_and(|at| at <= now) {
-            self.urgent = true;
+        if self.due_at <= now {
+            self.due_at = DUE;
         }
     }
 }

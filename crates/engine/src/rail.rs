@@ -14,7 +14,7 @@ use crate::ack::Receiver;
 use crate::recovery::Sender;
 use crate::{Nanos, RailConfig, Slab};
 
-pub(crate) use crate::ack::Verdict;
+pub(crate) use crate::ack::{DUE, NEVER, Verdict, not_due};
 pub use crate::recovery::InFlight;
 pub(crate) use crate::recovery::{Class, NO_SLOT, Outcome};
 
@@ -158,11 +158,11 @@ impl Rail {
         self.tx.probe_due()
     }
 
-    /// When [`Rail::on_timer`] is to be called. `None` also while something is due that could not be sent: then
-    /// a completion or an acknowledgement comes first.
+    /// When [`Rail::on_timer`] is to be called, or [`NEVER`]. That also while something is due that could not be
+    /// sent: then a completion or an acknowledgement comes first.
     #[inline]
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        earlier(self.rx.deadline(), self.tx.deadline())
+    pub(crate) fn deadline(&self) -> Nanos {
+        self.rx.deadline().min(self.tx.deadline())
     }
 
     /// Turns expired timers into acknowledgements and probes due.
@@ -186,15 +186,6 @@ impl Rail {
             rtt_deviation: self.tx.rtt().deviation(),
             rate_bps: self.tx.rate(),
         }
-    }
-}
-
-/// The earlier of two timers.
-#[inline]
-pub(crate) fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }
 

@@ -255,7 +255,11 @@ impl World {
         for side in 0..2 {
             let host = &self.hosts[side];
             if !self.stopped[side] {
-                let events = [host.look, host.completions.front().copied(), host.rail.deadline()];
+                let events = [
+                    host.look,
+                    host.completions.front().copied(),
+                    Some(host.rail.deadline()),
+                ];
                 next = events.into_iter().flatten().fold(next, Nanos::min);
             }
         }
@@ -314,7 +318,7 @@ impl World {
                 "acknowledged not exactly once"
             );
             let eliciting = host.rail.deadline();
-            assert_eq!(eliciting, None, "a timer runs although nothing is under way");
+            assert_eq!(eliciting, NEVER, "a timer runs although nothing is under way");
             assert_eq!(host.rail.status().posted, 0);
         }
     }
@@ -553,7 +557,7 @@ fn a_detached_rail_sends_nothing_and_can_be_attached_again() {
     let mut slots = Vec::new();
     rail.detach(|slot| slots.push(slot));
     assert_eq!(slots, (0..50).collect::<Vec<_>>());
-    assert!(!rail.attached() && !rail.can_send(Class::Reserve) && rail.deadline().is_none());
+    assert!(!rail.attached() && !rail.can_send(Class::Reserve) && rail.deadline() == NEVER);
     assert_eq!(rail.send(0, 1, 1, true), None);
     let config = RailConfig {
         tx_tag: 5,

@@ -6,6 +6,7 @@
 
 use usb4_wire::{ACK_BITMAP_LEN, AckBlock, RING_RESERVE};
 
+use crate::ack::NEVER;
 use crate::rtt::{Cost, Rtt};
 use crate::{Nanos, RailConfig, Slab};
 
@@ -370,22 +371,23 @@ impl Sender {
         self.probe_due
     }
 
-    /// When the next probe becomes due: frames are undecided that may have to be sent again, or so many pure
-    /// acknowledgements that the peer, which has nothing to send, must be made to say that they have left its ring.
+    /// When the next probe becomes due, or [`NEVER`]: frames are undecided that may have to be sent again, or so many
+    /// pure acknowledgements that the peer, which has nothing to send, must be made to say that they have left its
+    /// ring.
     #[inline]
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
+    pub(crate) fn deadline(&self) -> Nanos {
         let idle = self.data == 0 && self.in_flight() <= self.window.unconfirmed;
         if idle || self.probe_due {
-            return None;
+            return NEVER;
         }
         let since = self.last_elicit.max(self.last_progress);
-        Some(since.saturating_add(self.probe_interval()))
+        since.saturating_add(self.probe_interval())
     }
 
     /// One expiry asks for one probe. It does not free the window or declare anything lost: only what the peer
     /// says does.
     pub(crate) fn on_timer(&mut self, now: Nanos) {
-        if self.deadline().is_some_and(|at| at <= now) {
+        if self.deadline() <= now {
             self.probe_due = true;
         }
     }

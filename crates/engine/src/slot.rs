@@ -132,6 +132,8 @@ pub(crate) struct Slots {
     responses: List<0>,
     probes: List<0>,
     resend: List<0>,
+    /// Staged, ready or lost, probes aside.
+    queued: u32,
     /// Staged or ready: frames with requests.
     waiting_requests: u32,
     /// Staged or ready: frames with responses only.
@@ -174,6 +176,7 @@ impl Slots {
             responses: List::default(),
             probes: List::default(),
             resend: List::default(),
+            queued: 0,
             waiting_requests: 0,
             waiting_responses: 0,
             staged: 0,
@@ -277,6 +280,7 @@ impl Slots {
         };
         self.free_count = self.free_count.wrapping_sub(1);
         *waiting = waiting.wrapping_add(1);
+        self.queued = self.queued.wrapping_add(1);
         if let Some(slot) = at_mut(slab, index) {
             slot.begin(frame, self.round);
             slot.ahead = ahead;
@@ -349,7 +353,7 @@ impl Slots {
     /// Whether frames wait for a rail or for their gather, probes aside.
     #[inline]
     pub(crate) fn has_queued(&self) -> bool {
-        !(self.resend.is_empty() && self.responses.is_empty() && self.requests.is_empty())
+        self.queued != 0
     }
 
     /// Whether probes have been staged and not posted.
@@ -391,6 +395,7 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn post_request(&mut self, rail: u8) {
         if let Some(index) = self.requests.pop(&mut self.slab) {
+            self.queued = self.queued.wrapping_sub(1);
             self.waiting_requests = self.waiting_requests.wrapping_sub(1);
             self.post(index, rail);
         }
@@ -411,12 +416,14 @@ impl Slots {
     #[inline]
     pub(crate) fn pop_resend(&mut self) {
         self.resend.pop(&mut self.slab);
+        self.queued = self.queued.wrapping_sub(1);
     }
 
     /// Takes the first ready response off its queue, to be posted or freed.
     #[inline]
     pub(crate) fn pop_response(&mut self) {
         self.responses.pop(&mut self.slab);
+        self.queued = self.queued.wrapping_sub(1);
         self.waiting_responses = self.waiting_responses.wrapping_sub(1);
     }
 
@@ -424,6 +431,7 @@ impl Slots {
     #[inline]
     pub(crate) fn pop_request(&mut self) {
         self.requests.pop(&mut self.slab);
+        self.queued = self.queued.wrapping_sub(1);
         self.waiting_requests = self.waiting_requests.wrapping_sub(1);
     }
 
@@ -484,6 +492,7 @@ impl Slots {
         if let Some(slot) = at_mut(&mut self.slab, index) {
             slot.state = State::Resend;
             self.resend.push(&mut self.slab, index);
+            self.queued = self.queued.wrapping_add(1);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Link;
 use crate::list::{NONE, at, at_mut};
 use crate::plan::Then;
-use crate::rail::Outcome;
+use crate::rail::{NEVER, Outcome};
 use crate::rx_flow::{Message, RxState};
 use crate::tx_flow::TxState;
 use crate::{Host, Nanos, RailId, ReceiveDone, Status};
@@ -46,7 +46,7 @@ impl Link {
         for rail in self.rails.iter_mut().filter(|rail| rail.attached()) {
             rail.detach(|_| ());
         }
-        self.report_at = None;
+        self.report_at = NEVER;
         for index in (0..NONE).take(self.rx_flows.len()) {
             self.purge_requests(index);
         }

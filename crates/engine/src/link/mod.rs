@@ -31,7 +31,7 @@ use crate::list::{List, NONE};
 use crate::op::Ops;
 use crate::park::Park;
 use crate::plan::Plans;
-use crate::rail::Rail;
+use crate::rail::{NEVER, Rail};
 use crate::rx_flow::{self, RxFlow};
 use crate::slot::Slots;
 use crate::stream::Streams;
@@ -93,8 +93,8 @@ pub struct Link {
     not_ready: List<{ rx_flow::NOT_READY }>,
     /// Request chunks executed since the peer was told of all.
     unreported: u32,
-    report_due: bool,
-    report_at: Option<Nanos>,
+    /// When the peer must be told, or [`NEVER`].
+    report_at: Nanos,
 
     /// Rails for which a probe has been staged, one bit each.
     probing: u8,
@@ -166,8 +166,7 @@ impl Link {
             stalled_requests: List::default(),
             not_ready: List::default(),
             unreported: 0,
-            report_due: false,
-            report_at: None,
+            report_at: NEVER,
             probing: 0,
             reset: None,
             join_offer: None,

@@ -6,6 +6,7 @@ use usb4_wire::{Chunk, Request, Response, SendFirst, Seq};
 use super::Link;
 use crate::frame::{HEADER, trailer};
 use crate::list::{NONE, at_mut};
+use crate::rail::NEVER;
 use crate::rx_flow::RxState;
 use crate::slot::Frame;
 use crate::{Host, Operation, Seg, Source, Staged, Status};
@@ -146,8 +147,7 @@ impl Link {
             flow.response_csn = flow.response_csn.wrapping_add(1);
             self.report.pop_only(flow);
             self.unreported = 0;
-            self.report_due = false;
-            self.report_at = None;
+            self.report_at = NEVER;
         }
         self.finish_plain(chunks, of, (head_len, len), ops_low, host, out);
         Some(())

@@ -5,6 +5,7 @@ use usb4_wire::NakCode;
 use super::Link;
 use crate::list::at_mut;
 use crate::plan::{PlanEntry, Then};
+use crate::rail::{DUE, NEVER};
 use crate::rx_flow::RxState;
 use crate::stream::Answer;
 use crate::{Host, Nanos, Plan, RxToken};
@@ -268,9 +269,9 @@ impl Link {
         self.report.push(&mut self.rx_flows, index);
         self.unreported = self.unreported.wrapping_add(1);
         if urgent || self.unreported >= REPORT_EVERY {
-            self.report_due = true;
-        } else if self.report_at.is_none() {
-            self.report_at = Some(now.saturating_add(self.config.max_ack_delay));
+            self.report_at = DUE;
+        } else if self.report_at == NEVER {
+            self.report_at = now.saturating_add(self.config.max_ack_delay);
         }
     }
 

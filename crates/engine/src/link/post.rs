@@ -5,7 +5,7 @@ use usb4_wire::{Chunk, FrameHeader};
 use super::Link;
 use crate::frame::{Composer, HEADER, trailer};
 use crate::list::{NONE, at};
-use crate::rail::{Class, NO_SLOT, Rail, earlier};
+use crate::rail::{Class, DUE, NEVER, NO_SLOT, Rail, not_due};
 use crate::slot::Frame;
 use crate::{Host, Nanos, Post, RailId, Staged, TxSlot};
 
@@ -44,13 +44,22 @@ impl Link {
         if self.failed {
             return None;
         }
-        if self.slots.has_queued() && self.takes_short_ways() {
-            let post = self.post_plain(now, host, header);
+        if self.slots.has_queued() {
+            if self.takes_short_ways() {
+                let post = self.post_plain(now, host, header);
+                if post.is_some() {
+                    return post;
+                }
+            }
+            let post = self.post_any(now, host, header);
             if post.is_some() {
                 return post;
             }
         }
-        self.next_post_of_any(now, host, header)
+        if self.slots.has_probes() || self.any_rail(|rail| rail.ack_due(now)) {
+            return self.post_control(now, host, header);
+        }
+        None
     }
 
     /// Posts the next frame if that carries requests and the link has one rail. `None`, and nothing has changed, if
@@ -90,22 +99,15 @@ impl Link {
         })
     }
 
-    #[inline]
-    fn next_post_of_any<H: Host + ?Sized>(
-        &mut self,
-        now: Nanos,
-        host: &H,
-        header: &mut [u8; 40],
-    ) -> Option<Post> {
+    /// Posts the next frame that waits for a rail.
+    #[inline(never)]
+    fn post_any<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, header: &mut [u8; 40]) -> Option<Post> {
         while self.slots.has_queued() {
             match self.post_queued(now, host, header) {
                 Queued::Posted(post) => return Some(post),
                 Queued::Stale => {}
                 Queued::Blocked => break,
             }
-        }
-        if self.slots.has_probes() || self.any_rail(|rail| rail.ack_due(now)) {
-            return self.post_control(now, host, header);
         }
         None
     }
@@ -124,8 +126,7 @@ impl Link {
         self.next_post(now, host, header)
     }
 
-    /// Posts the next frame that waits for a rail. One frame a call: the loop is for the rare stale ones.
-    #[inline(never)]
+    #[inline]
     fn post_queued<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, header: &mut [u8; 40]) -> Queued {
         let Some((index, queue)) = self.next_frame() else {
             return Queued::Blocked;
@@ -380,9 +381,8 @@ impl Link {
             rail.on_timer(now);
             self.probe_wanted |= rail.probe_due();
         }
-        if self.report_at.is_some_and(|at| at <= now) {
-            self.report_at = None;
-            self.report_due = true;
+        if self.report_at <= now {
+            self.report_at = DUE;
         }
     }
 
@@ -390,14 +390,13 @@ impl Link {
     #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
         let rails = if self.rails_span == 1 {
-            self.rails
-                .first()
-                .filter(|rail| rail.attached())
-                .and_then(Rail::deadline)
+            let rail = self.rails.first().filter(|rail| rail.attached());
+            rail.map_or(NEVER, Rail::deadline)
         } else {
-            self.attached().filter_map(Rail::deadline).min()
+            self.attached().map(Rail::deadline).min().unwrap_or(NEVER)
         };
-        earlier(rails, self.report_at)
+        let at = rails.min(not_due(self.report_at));
+        (at != NEVER).then_some(at)
     }
 }
 

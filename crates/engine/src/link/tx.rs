@@ -6,7 +6,7 @@ use super::Link;
 use crate::frame::{Composer, Step};
 use crate::list::{NONE, at, at_mut};
 use crate::op::Op;
-use crate::rail::Class;
+use crate::rail::{Class, NEVER};
 use crate::rx_flow::RxState;
 use crate::slot::Frame;
 use crate::stream::Answer;
@@ -168,10 +168,7 @@ impl Link {
     /// Whether the peer must be told of progress now: an acknowledgement that is due carries it, too.
     #[inline]
     fn is_report_due(&self, now: Nanos) -> bool {
-        !self.report.is_empty()
-            && (self.report_due
-                || self.report_at.is_some_and(|at| at <= now)
-                || self.any_rail(|rail| rail.ack_due(now)))
+        !self.report.is_empty() && (self.report_at <= now || self.any_rail(|rail| rail.ack_due(now)))
     }
 
     /// Flows whose next operation is a read come back while the peer has read slots.
@@ -420,8 +417,7 @@ impl Link {
         };
         if self.report.is_empty() {
             self.unreported = 0;
-            self.report_due = false;
-            self.report_at = None;
+            self.report_at = NEVER;
         }
         step
     }
