@@ -65,13 +65,17 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     }
     task.done(&format!("best of {} rounds", args.rounds));
     let [usb4, shm, tcp] = &best;
-    println!(
+    say!(
         "{:>10} {:>14} {:>14} {:>14} {:>14}",
-        "", "64 B us", "4 KiB us", "1 MiB us", "1 MiB MB/s"
+        "",
+        "64 B us",
+        "4 KiB us",
+        "1 MiB us",
+        "1 MiB MB/s"
     );
     for (provider, best) in PROVIDERS.iter().zip(&best) {
         let [small, page, large] = best.half;
-        println!(
+        say!(
             "{provider:>10} {small:>14.2} {page:>14.2} {large:>14.1} {:>14.0}",
             f64::from(1 << 20) / large
         );
@@ -113,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 
 fn check(what: &str, ratio: f64, holds: impl Fn(f64) -> bool, wanted: &str) -> bool {
     let held = holds(ratio);
-    println!(
+    say!(
         "{what}: {ratio:.2}, wanted {wanted}: {}",
         if held { "holds" } else { "DOES NOT HOLD" }
     );

@@ -102,7 +102,7 @@ fn steps() -> Vec<Step> {
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let mut steps = steps();
     if args.list {
-        steps.iter().for_each(|step| println!("{}", step.name));
+        steps.iter().for_each(|step| say!("{}", step.name));
         return Ok(Verdict::new(true, format!("{} steps", steps.len())));
     }
     if let Some(unknown) = args
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
                     outcome.how,
                     log.display()
                 ));
-                println!("{}", outcome.tail(60));
+                say!("{}", outcome.tail(60));
                 failed.push(step.name);
                 outcome.wall
             }
@@ -148,9 +148,9 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         };
         times.push((step.name, wall));
     }
-    println!();
+    say!("");
     for (name, wall) in &times {
-        println!(
+        say!(
             "{name:<24} {:>14}  {}",
             seconds(*wall),
             if failed.contains(name) { "FAILED" } else { "ok" }

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         lines.push(line.to_string());
         if !outcome.ok {
             failed = true;
-            println!("{}", outcome.text.trim_end());
+            say!("{}", outcome.text.trim_end());
         }
     }
     Ok(Verdict::new(!failed, lines.join("; ")))

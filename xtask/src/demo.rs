@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         task.set(at as u64 + 1);
     }
     task.done("measured");
-    println!(
+    say!(
         "\n{:<22} {:>12} {:>12} {:>12}",
         format!("{}, 2 ranks", args.mpi.name()),
         "usb4",
@@ -79,9 +79,9 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             .iter()
             .map(|column| format!("{:>12.2}", column[row]))
             .collect();
-        println!("{title:<22} {}", cells.join(" "));
+        say!("{title:<22} {}", cells.join(" "));
     }
-    println!("Soft cable, one machine, same run; says nothing about a USB4 cable.");
+    say!("Soft cable, one machine, same run; says nothing about a USB4 cable.");
     if wrong > 0 {
         bail!("{wrong} runs moved wrong bytes");
     }

@@ -22,6 +22,6 @@ pub(crate) fn run(_: &Args) -> Result<Verdict> {
         &work().join("deny.log"),
         None,
     )?;
-    println!("{}", outcome.text.trim_end());
+    say!("{}", outcome.text.trim_end());
     Ok(Verdict::new(outcome.ok, "licences, bans and sources"))
 }

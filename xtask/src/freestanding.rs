@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         tree: COMPILER.tree()?,
     };
     let version = compiler.version()?;
-    println!("{version}");
+    say!("{version}");
     let core = compiler.core(&version)?;
     compiler.check_the_gate(&core)?;
     let object = compiler.object(&core)?;
@@ -84,11 +84,9 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     if args.frames {
         let mut frames: Vec<_> = facts.functions.iter().map(|(name, f)| (f.frame, name)).collect();
         frames.sort();
-        frames
-            .iter()
-            .for_each(|(frame, name)| println!("{frame:6}  {name}"));
+        frames.iter().for_each(|(frame, name)| say!("{frame:6}  {name}"));
     }
-    faults.iter().for_each(|fault| println!("fault: {fault}"));
+    faults.iter().for_each(|fault| say!("fault: {fault}"));
     let largest = facts.functions.values().map(|f| f.frame).max().unwrap_or(0);
     let seen = format!(
         "{} functions, {} bytes of code, {} of data, largest frame {largest} bytes, deepest path {}",

@@ -129,7 +129,7 @@ fn fuzz(dir: &Path, bins: &Path, target: &str, longest: u32, seconds: u64) -> Re
     )?;
     if !outcome.ok {
         task.done(&format!("{}, log {}", outcome.how, log.display()));
-        println!("{}", outcome.tail(30));
+        say!("{}", outcome.tail(30));
         return Ok(None);
     }
     let runs = executed(&outcome.text).context("libFuzzer did not say how much it did")?;

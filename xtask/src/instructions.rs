@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
          # Written by `cargo xtask instructions --accept`; CI fails at 5 % more.\n",
     );
     let mut worse = vec![];
-    println!("{:<24} {:>9} {:>10} {:>8}", "", "found", "committed", "budget");
+    say!("{:<24} {:>9} {:>10} {:>8}", "", "found", "committed", "budget");
     for figure in &FIGURES {
         let mut task = Task::start(format!("callgrind: {}", figure.what), None);
         let few = figure.count(&program, figure.messages.0, &mut task)?;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let found = (many.saturating_sub(few)) as f64 / units;
         task.done(&format!("{found:.0} instructions"));
         let before = committed.get(figure.name).copied();
-        println!(
+        say!(
             "{:<24} {found:>9.0} {:>10} {:>8.0}{}",
             figure.what,
             before.map_or("none".to_string(), |n| format!("{n:.0}")),

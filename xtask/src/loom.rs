@@ -34,7 +34,7 @@ pub(crate) fn run(_: &Args) -> Result<Verdict> {
         task.done(&format!("{passed} models, {}", outcome.how));
         total += passed;
         if !outcome.ok || passed == 0 {
-            println!("{}", outcome.tail(60));
+            say!("{}", outcome.tail(60));
             failed.push(package);
         }
     }

@@ -5,8 +5,30 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Prints a line; see [`say_line`].
+macro_rules! say {
+    ($($text:tt)*) => { $crate::ui::say_line(format_args!($($text)*)) };
+}
+
+/// A line could not be printed.
+static UNSAID: AtomicBool = AtomicBool::new(false);
+
+/// Prints a line. Where standard output is closed or full the work goes on and is cleaned up after; only the exit
+/// status tells (see [`unsaid`]).
+pub(crate) fn say_line(text: fmt::Arguments<'_>) {
+    if writeln!(std::io::stdout().lock(), "{text}").is_err() {
+        UNSAID.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether something could not be printed.
+pub(crate) fn unsaid() -> bool {
+    UNSAID.load(Ordering::Relaxed)
+}
 
 /// How a command ended. Printed as the last line: `name: PASS: what was seen`.
 pub(crate) struct Verdict {
@@ -62,7 +84,7 @@ impl Task {
             bar
         });
         if bar.is_none() {
-            println!("{label} ...");
+            say!("{label} ...");
         }
         Task {
             label,
@@ -83,7 +105,7 @@ impl Task {
     pub(crate) fn tick(&mut self) {
         if self.bar.is_none() && self.said.elapsed() >= Duration::from_secs(60) {
             self.said = Instant::now();
-            println!("{} ... {}", self.label, seconds(self.started.elapsed()));
+            say!("{} ... {}", self.label, seconds(self.started.elapsed()));
         }
     }
 
@@ -92,7 +114,7 @@ impl Task {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        println!("{}: {outcome} ({})", self.label, seconds(self.started.elapsed()));
+        say!("{}: {outcome} ({})", self.label, seconds(self.started.elapsed()));
     }
 }
 

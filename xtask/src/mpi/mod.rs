@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             match bench.run(program, ranks, args.full) {
                 Ok(checked) => total.add(&checked),
                 Err(error) => {
-                    println!("{error:#}");
+                    say!("{error:#}");
                     failures.push(format!("{} on {ranks} ranks", program.name));
                 }
             }
@@ -229,7 +229,7 @@ impl Bench<'_> {
         if checked.errors == 0 {
             bail!("the checker did not notice bits flipped on purpose");
         }
-        println!("the checker noticed {} of the faults put in", checked.errors);
+        say!("the checker noticed {} of the faults put in", checked.errors);
         Ok(())
     }
 
