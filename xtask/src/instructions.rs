@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
          # Written by `cargo xtask instructions --accept`; CI fails at 5 % more.\n",
     );
     let mut worse = vec![];
-    say!("{:<24} {:>9} {:>10} {:>8}", "", "found", "committed", "budget");
+    let mut over = vec![];
+    say!("{:<24} {:>9} {:>10} {:>8}", "", "found", "recorded", "budget");
     for figure in &FIGURES {
         let mut task = Task::start(format!("callgrind: {}", figure.what), None);
         let few = figure.count(&program, figure.messages.0, &mut task)?;
@@ -91,6 +92,9 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let found = (many.saturating_sub(few)) as f64 / units;
         task.done(&format!("{found:.0} instructions"));
         let before = committed.get(figure.name).copied();
+        if found > figure.budget {
+            over.push(found / figure.budget);
+        }
         say!(
             "{:<24} {found:>9.0} {:>10} {:>8.0}{}",
             figure.what,
@@ -111,13 +115,28 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
         return Ok(Verdict::new(true, format!("{} written", path.display())));
     }
-    Ok(match worse.as_slice() {
-        [] => Verdict::new(true, "no figure is more than 5 % above the committed one"),
+    Ok(verdict(&worse, &over))
+}
+
+/// What the figures come to: `worse` names those above the record, `over` has the multiples of the budget of those
+/// above it. The budget does not gate: it is a goal, the record is what must not be lost.
+fn verdict(worse: &[&str], over: &[f64]) -> Verdict {
+    let least = over.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = over.iter().copied().fold(0.0, f64::max);
+    let budget = match over.len() {
+        0 => "the design's budget is met".to_string(),
+        missed => format!(
+            "the design's budget is missed by {missed} of {}, {least:.1} to {most:.1} times it",
+            FIGURES.len()
+        ),
+    };
+    match worse {
+        [] => Verdict::new(true, format!("no more than recorded (5 % allowed); {budget}")),
         _ => Verdict::fail(format!(
-            "more than 5 % above the committed figure: {}",
+            "more than 5 % above the record: {}; {budget}",
             worse.join(", ")
         )),
-    })
+    }
 }
 
 fn build() -> Result<PathBuf> {
@@ -239,6 +258,17 @@ impl Cost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missed_budget_is_named_and_does_not_fail() {
+        let verdict = super::verdict(&[], &[2.1, 2.9]);
+        assert!(verdict.pass);
+        assert_eq!(
+            verdict.line,
+            "no more than recorded (5 % allowed); the design's budget is missed by 2 of 4, 2.1 to 2.9 times it"
+        );
+        assert!(!super::verdict(&["small-send"], &[]).pass);
+    }
 
     #[test]
     fn calls_into_the_home_are_taken_off_once() {
