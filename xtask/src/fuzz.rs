@@ -15,8 +15,8 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds for all targets together.
-    #[arg(long, default_value_t = 60)]
+    /// Seconds for all targets together; each gets at least one, and libFuzzer rounds up.
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Fuzz only these targets.
     #[arg(long, value_delimiter = ',')]
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 /// Builds all targets and returns the folder they are in.
 fn build(dir: &Path) -> Result<std::path::PathBuf> {
     debian::ensure(&["g++"])?;
-    let mut task = Task::start("build the fuzz targets", None);
+    let mut task = Task::start("build the fuzz targets (the first time takes minutes)", None);
     // With --target, the flags do not reach build scripts.
     let triple = host()?;
     let mut command = cargo(["build", "--release", "--bins", "--locked", "--target"]);
