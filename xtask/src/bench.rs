@@ -2,8 +2,9 @@
 //!
 //! fi_pingpong (from Intel MPI's libfabric, which has all three) with tagged messages, server and client each
 //! pinned to a core, the providers taking turns; the best of several rounds counts, since noise only slows.
-//! Not a CI gate: other load on the machine changes the ratios.
+//! Not a CI gate: other load on the machine changes the ratios, and the verdict says so where there was any.
 
+use crate::load::Load;
 use crate::process;
 use crate::provider;
 use crate::ui::{Task, Verdict};
@@ -17,7 +18,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Rounds; the best counts.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Cores for server and client.
     #[arg(long, value_delimiter = ',', num_args = 1, default_value = "0,1")]
@@ -39,11 +40,16 @@ struct Best {
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let [server, client] = args.cores.as_slice() else {
-        bail!("--cores takes two numbers")
+        bail!("--cores takes two numbers, such as 0,1")
     };
+    let allowed = allowed_cores()?;
+    if let Some(core) = args.cores.iter().find(|core| !allowed.contains(core)) {
+        bail!("--cores {server},{client}: core {core} is not one of this process's {allowed:?}");
+    }
+    let device = crate::mpi::device(&args.device)?;
     let prefix = INTEL_MPI.prefix()?;
     let ours = provider::folder()?;
-    let device = crate::mpi::device(&args.device);
+    let began = Load::now()?;
     let mut best = [Best {
         half: [f64::INFINITY; SIZES.len()],
     }; PROVIDERS.len()];
@@ -106,9 +112,10 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             "> 1",
         ),
     ];
+    let busy = began.warn()?.map_or(String::new(), |busy| format!(" ({busy})"));
     let held = checks.iter().filter(|held| **held).count();
     let line = format!(
-        "{held} of {} ratios hold, best of {} rounds",
+        "{held} of {} ratios hold, best of {} rounds{busy}",
         checks.len(),
         args.rounds
     );
@@ -187,6 +194,26 @@ fn half_round_trip(text: &str) -> Option<f64> {
     lines.next()?.split_whitespace().nth(at)?.parse().ok()
 }
 
+/// The cores this process may run on.
+fn allowed_cores() -> Result<Vec<u32>> {
+    let text = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
+    let list = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(core_list)
+        .context("/proc/self/status has no list of cores")
+}
+
+/// Reads `0-3,6`.
+fn core_list(text: &str) -> Option<Vec<u32>> {
+    let mut cores = vec![];
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cores.extend(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?);
+    }
+    Some(cores)
+}
+
 /// A TCP port that was free a moment ago.
 fn free_port() -> Result<u16> {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").context("find a free port")?;
@@ -204,5 +231,11 @@ mod tests {
                     64      2k      =2k      250k        0.07s      3.70      17.28       0.06\n";
         assert_eq!(half_round_trip(text), Some(17.28));
         assert_eq!(half_round_trip("bytes"), None);
+    }
+
+    #[test]
+    fn lists_of_cores_are_read_as_the_kernel_writes_them() {
+        assert_eq!(core_list("\t0-2,5"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(core_list("x"), None);
     }
 }

@@ -17,6 +17,7 @@ mod deny;
 mod freestanding;
 mod fuzz;
 mod instructions;
+mod load;
 mod loom;
 mod mpi;
 mod objcheck;
@@ -32,7 +33,7 @@ use ui::Verdict;
 
 /// Build, check and measure the USB4 RDMA transport.
 #[derive(Parser)]
-#[command(name = "cargo xtask", disable_help_subcommand = true)]
+#[command(name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
     command: Cmd,

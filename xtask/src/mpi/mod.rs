@@ -24,10 +24,10 @@ pub(crate) struct Args {
     /// What to run.
     #[arg(long, value_enum, default_value = "imb")]
     suite: Suite,
-    /// Numbers of ranks, one run each.
-    #[arg(long, value_delimiter = ',', default_value = "2,4")]
+    /// Numbers of ranks, one run each. Benchmarks of pairs are left out, by name, where the number is odd.
+    #[arg(long, value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u32).range(2..))]
     ranks: Vec<u32>,
-    /// Device for the ranks: `soft` (a cable of its own), `soft:NAME`, `soft:NAME,detached`.
+    /// Device for the ranks: `soft` (a cable of its own) or `soft:NAME`.
     #[arg(long, default_value = "soft")]
     device: String,
     /// libfabric provider; others than usb4 show that the runner itself is right.
@@ -44,39 +44,61 @@ enum Suite {
     Imb,
 }
 
-/// A program with the benchmarks it runs, each with the fewest ranks it takes.
+/// A program with the benchmarks it runs, each with the ranks it takes.
 struct Program {
     name: &'static str,
-    benchmarks: &'static [(&'static str, u32)],
+    benchmarks: &'static [(&'static str, Takes)],
     /// Options besides those for repetitions and sizes.
     options: &'static [&'static str],
+}
+
+/// How many ranks a benchmark takes.
+#[derive(Clone, Copy)]
+enum Takes {
+    /// Two or more.
+    Any,
+    /// An even number. With an odd one Uniband and Biband leave the last rank's messages unreceived, which MPICH's
+    /// MPI_Finalize calls an error, and IMB-P2P does not run PingPong and PingPing at all.
+    Pairs,
+    /// What makes a grid of at least 2 x 2.
+    Grid,
+}
+
+impl Takes {
+    fn ranks(self, ranks: u32) -> bool {
+        match self {
+            Takes::Any => true,
+            Takes::Pairs => ranks % 2 == 0,
+            Takes::Grid => (2..ranks).any(|side| ranks % side == 0),
+        }
+    }
 }
 
 const MPI1: Program = Program {
     name: "IMB-MPI1",
     benchmarks: &[
-        ("PingPong", 2),
-        ("PingPing", 2),
-        ("PingPongAnySource", 2),
-        ("PingPingAnySource", 2),
-        ("Sendrecv", 2),
-        ("Exchange", 2),
-        ("Uniband", 2),
-        ("Biband", 2),
-        ("Allreduce", 2),
-        ("Reduce", 2),
-        ("Reduce_scatter", 2),
-        ("Reduce_scatter_block", 2),
-        ("Allgather", 2),
-        ("Allgatherv", 2),
-        ("Gather", 2),
-        ("Gatherv", 2),
-        ("Scatter", 2),
-        ("Scatterv", 2),
-        ("Alltoall", 2),
-        ("Alltoallv", 2),
-        ("Bcast", 2),
-        ("Barrier", 2),
+        ("PingPong", Takes::Any),
+        ("PingPing", Takes::Any),
+        ("PingPongAnySource", Takes::Any),
+        ("PingPingAnySource", Takes::Any),
+        ("Sendrecv", Takes::Any),
+        ("Exchange", Takes::Any),
+        ("Uniband", Takes::Pairs),
+        ("Biband", Takes::Pairs),
+        ("Allreduce", Takes::Any),
+        ("Reduce", Takes::Any),
+        ("Reduce_scatter", Takes::Any),
+        ("Reduce_scatter_block", Takes::Any),
+        ("Allgather", Takes::Any),
+        ("Allgatherv", Takes::Any),
+        ("Gather", Takes::Any),
+        ("Gatherv", Takes::Any),
+        ("Scatter", Takes::Any),
+        ("Scatterv", Takes::Any),
+        ("Alltoall", Takes::Any),
+        ("Alltoallv", Takes::Any),
+        ("Bcast", Takes::Any),
+        ("Barrier", Takes::Any),
     ],
     // A window of 8 messages in Uniband and Biband; the default of 64 takes longer than all the rest.
     options: &["-time", "20", "-window_size", "8", "-iter_policy", "off"],
@@ -85,28 +107,38 @@ const MPI1: Program = Program {
 const P2P: Program = Program {
     name: "IMB-P2P",
     benchmarks: &[
-        ("PingPong", 2),
-        ("PingPing", 2),
-        ("Unirandom", 2),
-        ("Birandom", 2),
-        ("Corandom", 2),
-        ("Stencil2D", 4),
-        ("SendRecv_Replace", 2),
+        ("PingPong", Takes::Pairs),
+        ("PingPing", Takes::Pairs),
+        ("Unirandom", Takes::Any),
+        ("Birandom", Takes::Any),
+        ("Corandom", Takes::Any),
+        ("Stencil2D", Takes::Grid),
+        ("SendRecv_Replace", Takes::Any),
     ],
     options: &[],
 };
 
 impl Program {
     fn benchmarks(&self, ranks: u32) -> impl Iterator<Item = &'static str> {
+        self.split(ranks, true)
+    }
+
+    /// The benchmarks that cannot run on so many.
+    fn left_out(&self, ranks: u32) -> Vec<&'static str> {
+        self.split(ranks, false).collect()
+    }
+
+    fn split(&self, ranks: u32, taken: bool) -> impl Iterator<Item = &'static str> {
         self.benchmarks
             .iter()
-            .filter(move |(_, least)| *least <= ranks)
+            .filter(move |(_, takes)| takes.ranks(ranks) == taken)
             .map(|(name, _)| *name)
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let Suite::Imb = args.suite;
+    let device = device(&args.device)?;
     let installed = launch::install(args.mpi)?;
     let folder = if args.provider == "usb4" {
         Some(provider::folder()?)
@@ -118,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         name: format!("{}-{}", args.mpi.name(), args.provider),
         provider: &args.provider,
         provider_folder: folder.as_deref(),
-        device: device(&args.device),
+        device,
     };
     bench.prove_checker()?;
     let mut total = Checked::default();
@@ -145,12 +177,14 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 }
 
 /// `soft` becomes a cable that no other run has.
-pub(crate) fn device(wanted: &str) -> String {
-    match wanted.strip_prefix("soft") {
-        Some(rest) if rest.is_empty() || rest.starts_with(',') => {
-            format!("soft:xtask-{}{rest}", std::process::id())
+pub(crate) fn device(wanted: &str) -> Result<String> {
+    match wanted.split_once(':') {
+        None if wanted == "soft" => Ok(format!("soft:xtask-{}", std::process::id())),
+        Some(("soft", name)) if !name.contains(',') && !name.is_empty() => Ok(wanted.to_string()),
+        Some(("soft", name)) if name.contains(",detached") => {
+            bail!("--device {wanted}: the provider needs a device in each process; use soft:NAME")
         }
-        _ => wanted.to_string(),
+        _ => bail!("--device {wanted}: use soft or soft:NAME"),
     }
 }
 
@@ -254,6 +288,13 @@ impl Bench<'_> {
         args.extend(program.benchmarks(ranks).map(str::to_string));
         let limit = Duration::from_secs(if full { 1200 } else { 300 });
         let what = format!("{} on {ranks} ranks, {}", program.name, self.name);
+        let left_out = program.left_out(ranks);
+        if !left_out.is_empty() {
+            say!(
+                "{what}: without {}, which cannot run on {ranks}",
+                left_out.join(", ")
+            );
+        }
         let mut task = Task::start(&what, None);
         let began = Instant::now();
         let outcome = self.job(program.name, ranks, &args, false, limit, Some(&mut task));
@@ -348,4 +389,26 @@ fn judge(program: &Program, ranks: u32, text: &str, largest: f64, checked: &Chec
         bail!("{checked}");
     }
     Ok(tables.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn benchmarks_of_pairs_and_grids_are_left_out_where_they_cannot_run() {
+        assert_eq!(MPI1.left_out(3), ["Uniband", "Biband"]);
+        assert_eq!(P2P.left_out(3), ["PingPong", "PingPing", "Stencil2D"]);
+        assert_eq!(P2P.left_out(2), ["Stencil2D"]);
+        assert!(MPI1.left_out(2).is_empty() && P2P.left_out(4).is_empty());
+    }
+
+    #[test]
+    fn a_device_the_provider_cannot_use_is_refused_before_anything_is_built() {
+        for wrong in ["nope", "soft:", "soft,detached", "soft:a,detached", "/dev/null"] {
+            assert!(device(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(device("soft:a").unwrap(), "soft:a");
+        assert!(device("soft").unwrap().starts_with("soft:xtask-"));
+    }
 }
