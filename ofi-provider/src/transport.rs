@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use usb4_ffi::{Level, log};
 use usb4_ring::{
-    Access, AddressHandle, Buffer, Cq, Device, Endpoint, Error, MemoryRegion, Remote, SourceId, Status,
-    WorkRequest,
+    Access, AddressHandle, Buffer, Cq, Device, Endpoint, Error, MemoryRegion, Registration, Remote, SourceId,
+    Status, WorkRequest,
 };
 use usb4_tagged::{Arrival, Done, Failure, HEADER_LEN, HeaderWords, PeerId, PostError, Segment, Transport};
 
@@ -165,7 +165,7 @@ unsafe fn process(segment: Segment) -> Result<Buffer, PostError> {
 }
 
 impl Transport for RingTransport {
-    type Exposed = MemoryRegion;
+    type Exposed = Registration;
 
     fn slots(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
@@ -232,12 +232,12 @@ impl Transport for RingTransport {
         self.post(&WorkRequest::read(handle, buffer, remote).user_data(cookie))
     }
 
-    unsafe fn expose(&mut self, memory: Segment) -> Result<MemoryRegion, PostError> {
+    unsafe fn expose(&mut self, memory: Segment) -> Result<Registration, PostError> {
         let len = usize::try_from(memory.len).map_err(|_| PostError::Dead)?;
         // SAFETY: promised by the caller.
         let region = unsafe {
             self.device
-                .register(memory.addr as *mut u8, len, Access::REMOTE_READ)
+                .expose(memory.addr as *mut u8, len, Access::REMOTE_READ)
         };
         region.map_err(|error| match error {
             Error::Limit(_) => PostError::Full,
@@ -248,7 +248,7 @@ impl Transport for RingTransport {
         })
     }
 
-    fn remote(exposed: &MemoryRegion) -> usb4_tagged::Remote {
+    fn remote(exposed: &Registration) -> usb4_tagged::Remote {
         usb4_tagged::Remote {
             addr: exposed.addr(),
             key: exposed.remote_key(),

@@ -1,4 +1,4 @@
-//! Eager messages allocate nothing once the queues have their size.
+//! Messages allocate nothing once the queues have their size.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![allow(
     clippy::undocumented_unsafe_blocks,
@@ -49,11 +49,11 @@ fn exchange(a: &Endpoint, b: &Endpoint, message: &[u8], buffer: &mut [u8], expec
 }
 
 #[test]
-fn eager_messages_allocate_nothing() {
+fn messages_allocate_nothing() {
     soft("fi-allocations");
     let mut world = Opened::new();
     let (a, b) = (world.endpoint(), world.endpoint());
-    for len in [0, 64, 4096, 16384] {
+    for len in [0, 64, 4096, 16384, 100_000] {
         let message = bytes(len, 1);
         let mut buffer = vec![0; len];
         for expected in [true, false] {

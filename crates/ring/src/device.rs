@@ -5,7 +5,7 @@ use std::sync::Arc;
 use usb4_ring_abi::{MAX_DEPTH, MAX_MESSAGE};
 use usb4_soft::Client;
 
-use crate::{Access, Cq, Endpoint, EndpointConfig, Error, MemoryRegion, NodeId, Result, Spec};
+use crate::{Access, Cq, Endpoint, EndpointConfig, Error, MemoryRegion, NodeId, Registration, Result, Spec};
 
 /// Which implementation is behind a [`Device`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -202,6 +202,21 @@ impl Device {
         // SAFETY: the caller's promise; the region's last clone deregisters.
         let parts = unsafe { self.inner.client.register(ptr, len, access.to_device()?)? };
         Ok(MemoryRegion::new(Arc::clone(&self.inner), parts))
+    }
+
+    /// As [`Device::register`], for a single owner.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::register`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Device::register`], until the result is dropped.
+    pub unsafe fn expose(&self, ptr: *mut u8, len: usize, access: Access) -> Result<Registration> {
+        // SAFETY: the caller's promise; the registration deregisters when it is dropped.
+        let parts = unsafe { self.inner.client.register(ptr, len, access.to_device()?)? };
+        Ok(Registration::new(Arc::clone(&self.inner), parts))
     }
 
     /// Drives the device: takes submissions, receives what has arrived, makes completions visible. Returns

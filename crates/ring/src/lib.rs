@@ -45,7 +45,7 @@ pub use cq::Cq;
 pub use device::{Backend, Device, DeviceInfo, PeerInfo, PeerState};
 pub use endpoint::{Endpoint, EndpointConfig, EndpointKind};
 pub use error::{Error, Result};
-pub use memory::{Access, MemoryRegion};
+pub use memory::{Access, MemoryRegion, Registration};
 pub use spec::{DEVICE_VARIABLE, KERNEL_DEVICE, Spec};
 pub use usb4_ring_abi::{Rqe, Sqe};
 pub use usb4_soft::{DeviceError, Object};

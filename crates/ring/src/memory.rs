@@ -54,25 +54,45 @@ impl BitOr for Access {
 /// change them at any time.
 #[derive(Clone, Debug)]
 pub struct MemoryRegion {
-    shared: Arc<Shared>,
+    shared: Arc<Registration>,
 }
 
+/// The registration of memory of this process, for peers: a [`MemoryRegion`] with one owner, who drops it. To make
+/// one allocates nothing, where a message at a time is registered.
 #[derive(Debug)]
-struct Shared {
+pub struct Registration {
     device: Arc<Inner>,
     parts: RegionParts,
 }
 
-impl Drop for Shared {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.device.client.deregister(&self.parts);
+    }
+}
+
+impl Registration {
+    pub(crate) fn new(device: Arc<Inner>, parts: RegionParts) -> Self {
+        Self { device, parts }
+    }
+
+    /// Its address, as peers name it in [`crate::Remote::addr`].
+    #[inline]
+    pub fn addr(&self) -> u64 {
+        self.parts.start as u64
+    }
+
+    /// The key for peers: see [`MemoryRegion::remote_key`].
+    #[inline]
+    pub fn remote_key(&self) -> u64 {
+        self.parts.remote_key
     }
 }
 
 impl MemoryRegion {
     pub(crate) fn new(device: Arc<Inner>, parts: RegionParts) -> Self {
         Self {
-            shared: Arc::new(Shared { device, parts }),
+            shared: Arc::new(Registration::new(device, parts)),
         }
     }
 
