@@ -15,6 +15,7 @@ use crate::cntr::{CntrHandle, CntrState};
 use crate::cq::CqHandle;
 use crate::domain::{DomainHandle, Shared, State, Table};
 use crate::env::params;
+use crate::exit::{CONFIRM, CONFIRM_CALLS};
 use crate::init::PANICKED;
 use crate::sink::{Bound, CqSink, CqState, Direct, UNBOUND};
 use crate::transport::{Cqs, RingTransport};
@@ -29,13 +30,6 @@ const PROBE_AFTER: u32 = 1 << 16;
 
 /// How long closing an endpoint waits for its messages to leave.
 const DRAIN: Duration = Duration::from_millis(500);
-
-/// How long confirmations may be owed: well above the delay devices allow themselves (tens of microseconds).
-const CONFIRM: Duration = Duration::from_millis(1);
-
-/// And how many calls for progress it takes at least until a device has looked at the clock, on a machine so busy that
-/// all that time may pass between two of them.
-const CONFIRM_CALLS: u32 = 64;
 
 /// An endpoint's state, under the domain's lock.
 pub(crate) struct EpState {

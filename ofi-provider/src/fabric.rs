@@ -10,7 +10,7 @@ use usb4_ffi::{Handle, Level, boundary_or, log};
 use usb4_ring::Device;
 
 use crate::init::{NAME, PANICKED};
-use crate::{cq, domain, eq, nosys};
+use crate::{cq, domain, eq, exit, nosys};
 
 /// A fabric, as C sees it.
 #[repr(C)]
@@ -37,6 +37,11 @@ impl Shared {
             return Ok(device.clone());
         }
         Ok(device.insert(Device::open_env()?).clone())
+    }
+
+    /// The device, if it is open and no other thread is just opening it.
+    pub(crate) fn try_device(&self) -> Option<Device> {
+        self.device.try_lock()?.clone()
     }
 }
 
@@ -81,6 +86,11 @@ pub(crate) unsafe extern "C" fn open(
         if !attr.name.is_null() && unsafe { CStr::from_ptr(attr.name) } != NAME {
             return -FI_ENODATA;
         }
+        let shared = Arc::new(Shared {
+            device: Mutex::new(None),
+            children: AtomicU32::new(0),
+        });
+        exit::watch(&shared);
         let object = Fabric {
             fid: fid_fabric {
                 fid: fid {
@@ -91,10 +101,7 @@ pub(crate) unsafe extern "C" fn open(
                 ops: &FABRIC_OPS,
                 api_version: attr.api_version,
             },
-            shared: Arc::new(Shared {
-                device: Mutex::new(None),
-                children: AtomicU32::new(0),
-            }),
+            shared,
         };
         log(Level::Info, format_args!("fabric opened"));
         // SAFETY: promised by the caller.

@@ -8,7 +8,7 @@ use libfabric_sys::*;
 use usb4_ffi::{boundary, log_panics, set_sink};
 
 use crate::host::{HostLog, host};
-use crate::{env, fabric, getinfo};
+use crate::{env, exit, fabric, getinfo};
 
 /// The provider's name.
 pub(crate) const NAME: &CStr = c"usb4";
@@ -60,7 +60,9 @@ pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
 
 /// Called when libfabric's destructor runs. Domains may still be open and their threads running, so nothing
 /// is torn down: the object stays loaded (`-z nodelete`).
-unsafe extern "C" fn cleanup() {}
+unsafe extern "C" fn cleanup() {
+    boundary(exit::settle);
+}
 
 /// What a call returns after an internal error.
 pub(crate) const PANICKED: c_int = -FI_EOTHER;

@@ -18,6 +18,7 @@ mod domain;
 mod env;
 mod ep;
 mod eq;
+mod exit;
 mod fabric;
 mod getinfo;
 mod host;

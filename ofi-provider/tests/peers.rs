@@ -81,6 +81,17 @@ fn child() {
             }
             me.close();
         }
+        // Leaves with its message, and closes nothing. The core's destructor calls the provider's.
+        "leave" => {
+            extern "C" fn destructor() {
+                unsafe { (provider().cleanup)() };
+            }
+            unsafe { libc::atexit(destructor) };
+            let mut buffer = [0; 64];
+            me.trecv(parent.address, &mut buffer, 1, 0, 1);
+            me.next(&[]);
+            std::process::exit(0);
+        }
         // Takes what arrives and receives none of it.
         _ => loop {
             me.drive();
@@ -108,6 +119,24 @@ fn another_process_echoes() {
         assert_eq!(buffer, message);
     }
     assert!(peer.process.wait().unwrap().success());
+}
+
+#[test]
+fn a_message_whose_receiver_leaves_without_closing_is_confirmed() {
+    let _alone = alone();
+    for _ in 0..10 {
+        let mut world = Opened::new();
+        let a = world.endpoint();
+        let mut peer = Peer::start("leave", &a);
+        let b = Endpoint {
+            address: world.insert(&peer.name),
+            ..a
+        };
+        send(&a, &b, &[7; 64]);
+        assert_eq!(a.next(&[]).op_context as usize, 3);
+        assert!(peer.process.wait().unwrap().success());
+        a.close();
+    }
 }
 
 /// Sends as soon as the link is up.
