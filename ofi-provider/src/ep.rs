@@ -167,7 +167,7 @@ pub(crate) type EpHandle = Handle<Ep, fid_ep>;
 
 impl Ep {
     /// Runs `body` on the endpoint, under the lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn with(&self, body: impl FnOnce(Active<'_>) -> isize) -> isize {
         match self.domain.lock().active(self.index) {
             Some(active) => body(active),
@@ -180,7 +180,7 @@ impl Ep {
 ///
 /// # Safety
 /// `ep` is null or an endpoint of ours.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn with(ep: *mut fid_ep, body: impl FnOnce(Active<'_>) -> isize) -> isize {
     boundary_or(PANICKED as isize, || {
         // SAFETY: promised by the caller.

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use libfabric_sys::*;
-use usb4_tagged::{Class, Pattern};
+use usb4_tagged::Class;
 
-use crate::ep::{Active, with};
-use crate::transfer::{Segments, SendArgs, one};
+use crate::ep::with;
+use crate::transfer::{SendArgs, Want};
 
 /// The operations.
 pub(crate) static OPS: fi_ops_msg = fi_ops_msg {
@@ -22,8 +22,6 @@ pub(crate) static OPS: fi_ops_msg = fi_ops_msg {
     injectdata,
 };
 
-const TOO_MANY: isize = -(FI_EINVAL as isize);
-
 #[inline]
 fn args(to: fi_addr_t, data: Option<u64>, context: *mut c_void) -> SendArgs {
     SendArgs {
@@ -36,13 +34,13 @@ fn args(to: fi_addr_t, data: Option<u64>, context: *mut c_void) -> SendArgs {
 }
 
 #[inline]
-fn pattern(ep: &Active<'_>, from: fi_addr_t) -> Result<Pattern, isize> {
-    Ok(Pattern {
+fn want(from: fi_addr_t) -> Want {
+    Want {
+        from,
         class: Class::Message,
-        from: ep.sender(from)?,
         tag: 0,
         ignore: u64::MAX,
-    })
+    }
 }
 
 unsafe extern "C" fn recv(
@@ -54,12 +52,7 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: an endpoint of ours; the application leaves the buffer to us until the completion.
-    unsafe {
-        with(ep, |mut ep| match pattern(&ep, from) {
-            Ok(pattern) => ep.receive(&one(buf, len), pattern, context, ep.settings.rx_flags),
-            Err(error) => error,
-        })
-    }
+    unsafe { with(ep, |mut ep| ep.receive_one(buf, len, &want(from), context)) }
 }
 
 unsafe extern "C" fn recvv(
@@ -73,13 +66,7 @@ unsafe extern "C" fn recvv(
     // SAFETY: as `recv`, with `count` elements.
     unsafe {
         with(ep, |mut ep| {
-            match (Segments::of(iov, count), pattern(&ep, from)) {
-                (Some(segments), Ok(pattern)) => {
-                    ep.receive(segments.as_slice(), pattern, context, ep.settings.rx_flags)
-                }
-                (None, _) => TOO_MANY,
-                (_, Err(error)) => error,
-            }
+            ep.receive_vector(iov, count, &want(from), context, None)
         })
     }
 }
@@ -91,11 +78,15 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
             let Some(msg) = msg.as_ref() else {
                 return -(FI_EINVAL as isize);
             };
-            match (Segments::of(msg.msg_iov, msg.iov_count), pattern(&ep, msg.addr)) {
-                (Some(segments), Ok(pattern)) => ep.receive(segments.as_slice(), pattern, msg.context, flags),
-                (None, _) => TOO_MANY,
-                (_, Err(error)) => error,
-            }
+            // Only tagged messages are claimed.
+            let flags = flags & !FI_CLAIM;
+            ep.receive_vector(
+                msg.msg_iov,
+                msg.iov_count,
+                &want(msg.addr),
+                msg.context,
+                Some(flags),
+            )
         })
     }
 }
@@ -109,7 +100,7 @@ unsafe extern "C" fn send(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: an endpoint of ours; the application leaves the buffer as it is until the completion.
-    unsafe { with(ep, |mut ep| ep.send(&one(buf, len), &args(to, None, context))) }
+    unsafe { with(ep, |mut ep| ep.send_one(buf, len, &args(to, None, context))) }
 }
 
 unsafe extern "C" fn sendv(
@@ -122,9 +113,8 @@ unsafe extern "C" fn sendv(
 ) -> isize {
     // SAFETY: as `send`, with `count` elements.
     unsafe {
-        with(ep, |mut ep| match Segments::of(iov, count) {
-            Some(segments) => ep.send(segments.as_slice(), &args(to, None, context)),
-            None => TOO_MANY,
+        with(ep, |mut ep| {
+            ep.send_vector(iov, count, &args(to, None, context), None)
         })
     }
 }
@@ -132,17 +122,13 @@ unsafe extern "C" fn sendv(
 unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
     // SAFETY: as `send`, with the elements the message names.
     unsafe {
+        let Some(msg) = msg.as_ref() else {
+            return -(FI_EINVAL as isize);
+        };
+        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+        let args = args(msg.addr, data, msg.context);
         with(ep, |mut ep| {
-            let Some(msg) = msg.as_ref() else {
-                return -(FI_EINVAL as isize);
-            };
-            let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-            match Segments::of(msg.msg_iov, msg.iov_count) {
-                Some(segments) => {
-                    ep.send_flags(segments.as_slice(), &args(msg.addr, data, msg.context), flags)
-                }
-                None => TOO_MANY,
-            }
+            ep.send_vector(msg.msg_iov, msg.iov_count, &args, Some(flags))
         })
     }
 }
@@ -151,7 +137,7 @@ unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, to:
     // SAFETY: an endpoint of ours and a readable buffer.
     unsafe {
         with(ep, |mut ep| {
-            ep.inject(&one(buf, len), &args(to, None, std::ptr::null_mut()))
+            ep.inject_one(buf, len, &args(to, None, std::ptr::null_mut()))
         })
     }
 }
@@ -166,11 +152,7 @@ unsafe extern "C" fn senddata(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: as `send`.
-    unsafe {
-        with(ep, |mut ep| {
-            ep.send(&one(buf, len), &args(to, Some(data), context))
-        })
-    }
+    unsafe { with(ep, |mut ep| ep.send_one(buf, len, &args(to, Some(data), context))) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -183,7 +165,7 @@ unsafe extern "C" fn injectdata(
     // SAFETY: as `inject`.
     unsafe {
         with(ep, |mut ep| {
-            ep.inject(&one(buf, len), &args(to, Some(data), std::ptr::null_mut()))
+            ep.inject_one(buf, len, &args(to, Some(data), std::ptr::null_mut()))
         })
     }
 }

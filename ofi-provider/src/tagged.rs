@@ -6,7 +6,7 @@ use libfabric_sys::*;
 use usb4_tagged::{Class, Completion, Pattern, Peek, Sink};
 
 use crate::ep::{Active, with};
-use crate::transfer::{Segments, SendArgs, one};
+use crate::transfer::{SendArgs, Want};
 
 /// The operations.
 pub(crate) static OPS: fi_ops_tagged = fi_ops_tagged {
@@ -22,8 +22,6 @@ pub(crate) static OPS: fi_ops_tagged = fi_ops_tagged {
     injectdata,
 };
 
-const TOO_MANY: isize = -(FI_EINVAL as isize);
-
 #[inline]
 fn args(to: fi_addr_t, tag: u64, data: Option<u64>, context: *mut c_void) -> SendArgs {
     SendArgs {
@@ -36,13 +34,13 @@ fn args(to: fi_addr_t, tag: u64, data: Option<u64>, context: *mut c_void) -> Sen
 }
 
 #[inline]
-fn pattern(ep: &Active<'_>, from: fi_addr_t, tag: u64, ignore: u64) -> Result<Pattern, isize> {
-    Ok(Pattern {
+fn want(from: fi_addr_t, tag: u64, ignore: u64) -> Want {
+    Want {
+        from,
         class: Class::Tagged,
-        from: ep.sender(from)?,
         tag,
         ignore,
-    })
+    }
 }
 
 unsafe extern "C" fn recv(
@@ -57,9 +55,8 @@ unsafe extern "C" fn recv(
 ) -> isize {
     // SAFETY: an endpoint of ours; the application leaves the buffer to us until the completion.
     unsafe {
-        with(ep, |mut ep| match pattern(&ep, from, tag, ignore) {
-            Ok(pattern) => ep.receive(&one(buf, len), pattern, context, ep.settings.rx_flags),
-            Err(error) => error,
+        with(ep, |mut ep| {
+            ep.receive_one(buf, len, &want(from, tag, ignore), context)
         })
     }
 }
@@ -77,13 +74,7 @@ unsafe extern "C" fn recvv(
     // SAFETY: as `recv`, with `count` elements.
     unsafe {
         with(ep, |mut ep| {
-            match (Segments::of(iov, count), pattern(&ep, from, tag, ignore)) {
-                (Some(segments), Ok(pattern)) => {
-                    ep.receive(segments.as_slice(), pattern, context, ep.settings.rx_flags)
-                }
-                (None, _) => TOO_MANY,
-                (_, Err(error)) => error,
-            }
+            ep.receive_vector(iov, count, &want(from, tag, ignore), context, None)
         })
     }
 }
@@ -95,7 +86,8 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
             let Some(msg) = msg.as_ref() else {
                 return -(FI_EINVAL as isize);
             };
-            let pattern = match pattern(&ep, msg.addr, msg.tag, msg.ignore) {
+            let want = want(msg.addr, msg.tag, msg.ignore);
+            let pattern = match ep.pattern(&want) {
                 Ok(pattern) => pattern,
                 Err(error) => return error,
             };
@@ -105,13 +97,7 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
             if flags & FI_CLAIM != 0 && flags & FI_DISCARD != 0 {
                 return discard(&mut ep, &pattern, msg.context);
             }
-            let Some(segments) = Segments::of(msg.msg_iov, msg.iov_count) else {
-                return TOO_MANY;
-            };
-            if flags & FI_CLAIM != 0 {
-                return ep.receive_claimed(segments.as_slice(), pattern, msg.context, flags);
-            }
-            ep.receive(segments.as_slice(), pattern, msg.context, flags)
+            ep.receive_vector(msg.msg_iov, msg.iov_count, &want, msg.context, Some(flags))
         })
     }
 }
@@ -179,11 +165,7 @@ unsafe extern "C" fn send(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: an endpoint of ours; the application leaves the buffer as it is until the completion.
-    unsafe {
-        with(ep, |mut ep| {
-            ep.send(&one(buf, len), &args(to, tag, None, context))
-        })
-    }
+    unsafe { with(ep, |mut ep| ep.send_one(buf, len, &args(to, tag, None, context))) }
 }
 
 unsafe extern "C" fn sendv(
@@ -197,9 +179,8 @@ unsafe extern "C" fn sendv(
 ) -> isize {
     // SAFETY: as `send`, with `count` elements.
     unsafe {
-        with(ep, |mut ep| match Segments::of(iov, count) {
-            Some(segments) => ep.send(segments.as_slice(), &args(to, tag, None, context)),
-            None => TOO_MANY,
+        with(ep, |mut ep| {
+            ep.send_vector(iov, count, &args(to, tag, None, context), None)
         })
     }
 }
@@ -207,19 +188,13 @@ unsafe extern "C" fn sendv(
 unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
     // SAFETY: as `send`, with the elements the message names.
     unsafe {
+        let Some(msg) = msg.as_ref() else {
+            return -(FI_EINVAL as isize);
+        };
+        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+        let args = args(msg.addr, msg.tag, data, msg.context);
         with(ep, |mut ep| {
-            let Some(msg) = msg.as_ref() else {
-                return -(FI_EINVAL as isize);
-            };
-            let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-            match Segments::of(msg.msg_iov, msg.iov_count) {
-                Some(segments) => ep.send_flags(
-                    segments.as_slice(),
-                    &args(msg.addr, msg.tag, data, msg.context),
-                    flags,
-                ),
-                None => TOO_MANY,
-            }
+            ep.send_vector(msg.msg_iov, msg.iov_count, &args, Some(flags))
         })
     }
 }
@@ -234,7 +209,7 @@ unsafe extern "C" fn inject(
     // SAFETY: an endpoint of ours and a readable buffer.
     unsafe {
         with(ep, |mut ep| {
-            ep.inject(&one(buf, len), &args(to, tag, None, std::ptr::null_mut()))
+            ep.inject_one(buf, len, &args(to, tag, None, std::ptr::null_mut()))
         })
     }
 }
@@ -252,7 +227,7 @@ unsafe extern "C" fn senddata(
     // SAFETY: as `send`.
     unsafe {
         with(ep, |mut ep| {
-            ep.send(&one(buf, len), &args(to, tag, Some(data), context))
+            ep.send_one(buf, len, &args(to, tag, Some(data), context))
         })
     }
 }
@@ -267,7 +242,8 @@ unsafe extern "C" fn injectdata(
 ) -> isize {
     // SAFETY: as `inject`.
     unsafe {
-        let args = args(to, tag, Some(data), std::ptr::null_mut());
-        with(ep, |mut ep| ep.inject(&one(buf, len), &args))
+        with(ep, |mut ep| {
+            ep.inject_one(buf, len, &args(to, tag, Some(data), std::ptr::null_mut()))
+        })
     }
 }

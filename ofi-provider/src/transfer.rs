@@ -3,22 +3,22 @@
 use std::ffi::c_void;
 
 use libfabric_sys::*;
-use usb4_tagged::{
-    Class, MAX_SEGMENTS, Pattern, PeerId, RecvError, RecvRequest, Segment, SendError, SendRequest,
-};
+use usb4_tagged::{Class, MAX_SEGMENTS, Pattern, RecvError, RecvRequest, Segment, SendError, SendRequest};
 
 use crate::ep::Active;
 use crate::sink::{COUNT_ONLY, UNBOUND};
 
+const TOO_MANY: isize = -(FI_EINVAL as isize);
+
 /// Buffers of one operation.
-pub(crate) struct Segments {
+struct Segments {
     list: [Segment; MAX_SEGMENTS],
     count: usize,
 }
 
 /// One buffer.
 #[inline]
-pub(crate) fn one(buf: *const c_void, len: usize) -> [Segment; 1] {
+fn one(buf: *const c_void, len: usize) -> [Segment; 1] {
     [Segment {
         addr: buf as u64,
         len: len as u64,
@@ -31,7 +31,7 @@ impl Segments {
     /// # Safety
     /// `iov` has `count` elements.
     #[inline]
-    pub(crate) unsafe fn of(iov: *const libc::iovec, count: usize) -> Option<Self> {
+    unsafe fn of(iov: *const libc::iovec, count: usize) -> Option<Self> {
         if count > MAX_SEGMENTS {
             return None;
         }
@@ -48,12 +48,12 @@ impl Segments {
     }
 
     #[inline]
-    pub(crate) fn as_slice(&self) -> &[Segment] {
+    fn as_slice(&self) -> &[Segment] {
         &self.list[..self.count]
     }
 }
 
-/// How a send call differs from the plain one.
+/// What a send says beside its payload.
 pub(crate) struct SendArgs {
     pub(crate) to: fi_addr_t,
     pub(crate) class: Class,
@@ -62,40 +62,85 @@ pub(crate) struct SendArgs {
     pub(crate) context: *mut c_void,
 }
 
+/// What a receive takes, and from whom.
+pub(crate) struct Want {
+    pub(crate) from: fi_addr_t,
+    pub(crate) class: Class,
+    pub(crate) tag: u64,
+    pub(crate) ignore: u64,
+}
+
+/// What the calls of C do, tagged or not. What most messages take is inlined in each.
 impl Active<'_> {
-    /// Sends with the endpoint's default flags.
+    /// `fi_send` and its like: one buffer, the endpoint's default flags.
     ///
     /// # Safety
-    /// The segments stay readable until the completion.
+    /// The buffer stays readable until the completion.
     #[inline(always)]
-    pub(crate) unsafe fn send(&mut self, segments: &[Segment], args: &SendArgs) -> isize {
+    pub(crate) unsafe fn send_one(&mut self, buf: *const c_void, len: usize, args: &SendArgs) -> isize {
         // SAFETY: promised by the caller.
-        unsafe { self.send_flags(segments, args, self.settings.tx_flags) }
+        unsafe { self.send(&one(buf, len), args, self.settings.tx_flags) }
     }
 
-    /// Sends with flags.
+    /// `fi_inject` and its like: the buffer is free on return, and success is not reported.
     ///
     /// # Safety
+    /// The buffer is readable.
+    #[inline(always)]
+    pub(crate) unsafe fn inject_one(&mut self, buf: *const c_void, len: usize, args: &SendArgs) -> isize {
+        // SAFETY: promised by the caller.
+        unsafe { self.post(&one(buf, len), args, FI_INJECT, false) }
+    }
+
+    /// `fi_sendmsg` and its like, and without flags `fi_sendv`.
+    ///
+    /// # Safety
+    /// As [`Active::send_one`], for `count` buffers; with `FI_INJECT` they need only be readable now.
+    #[inline(never)]
+    pub(crate) unsafe fn send_vector(
+        &mut self,
+        iov: *const libc::iovec,
+        count: usize,
+        args: &SendArgs,
+        flags: Option<u64>,
+    ) -> isize {
+        // SAFETY: promised by the caller.
+        match unsafe { Segments::of(iov, count) } {
+            // SAFETY: promised by the caller.
+            Some(segments) => unsafe {
+                self.send(segments.as_slice(), args, flags.unwrap_or(self.settings.tx_flags))
+            },
+            None => TOO_MANY,
+        }
+    }
+
+    /// `fi_recv` and its like: one buffer, the endpoint's default flags.
+    ///
+    /// # Safety
+    /// The buffer stays writable until the completion.
+    #[inline(always)]
+    pub(crate) unsafe fn receive_one(
+        &mut self,
+        buf: *mut c_void,
+        len: usize,
+        want: &Want,
+        context: *mut c_void,
+    ) -> isize {
+        // SAFETY: promised by the caller.
+        unsafe { self.receive(&one(buf, len), want, context, self.settings.rx_flags) }
+    }
+
+    /// # Safety
     /// The segments stay readable until the completion, or are readable now with `FI_INJECT`.
-    #[inline]
-    pub(crate) unsafe fn send_flags(&mut self, segments: &[Segment], args: &SendArgs, flags: u64) -> isize {
+    #[inline(always)]
+    unsafe fn send(&mut self, segments: &[Segment], args: &SendArgs, flags: u64) -> isize {
         let report = !self.settings.tx_selective || flags & FI_COMPLETION != 0;
         // SAFETY: promised by the caller.
         unsafe { self.post(segments, args, flags, report) }
     }
 
-    /// Sends a buffer that is free on return, without completion.
-    ///
     /// # Safety
-    /// The segments are readable.
-    #[inline(always)]
-    pub(crate) unsafe fn inject(&mut self, segments: &[Segment], args: &SendArgs) -> isize {
-        // SAFETY: promised by the caller.
-        unsafe { self.post(segments, args, FI_INJECT, false) }
-    }
-
-    /// # Safety
-    /// As [`Active::send_flags`].
+    /// As [`Active::send`].
     #[inline(always)]
     unsafe fn post(&mut self, segments: &[Segment], args: &SendArgs, flags: u64, report: bool) -> isize {
         let Some(to) = self.peer(args.to) else {
@@ -127,45 +172,69 @@ impl Active<'_> {
         }
     }
 
-    /// The sender a receive names; `Err` if it names one that does not exist.
+    /// What a receive accepts; an error number if it names a sender that does not exist.
     #[inline]
-    pub(crate) fn sender(&self, from: fi_addr_t) -> Result<Option<PeerId>, isize> {
-        if !self.settings.directed || from == FI_ADDR_UNSPEC {
-            return Ok(None);
-        }
-        self.peer(from).map(Some).ok_or(-(FI_EINVAL as isize))
+    pub(crate) fn pattern(&self, want: &Want) -> Result<Pattern, isize> {
+        let from = if !self.settings.directed || want.from == FI_ADDR_UNSPEC {
+            None
+        } else {
+            Some(self.peer(want.from).ok_or(-(FI_EINVAL as isize))?)
+        };
+        Ok(Pattern {
+            class: want.class,
+            from,
+            tag: want.tag,
+            ignore: want.ignore,
+        })
     }
 
-    /// Posts a receive.
-    ///
     /// # Safety
     /// The segments stay writable until the completion.
     #[inline(always)]
-    pub(crate) unsafe fn receive(
+    unsafe fn receive(
         &mut self,
         segments: &[Segment],
-        pattern: Pattern,
+        want: &Want,
         context: *mut c_void,
         flags: u64,
     ) -> isize {
+        let pattern = match self.pattern(want) {
+            Ok(pattern) => pattern,
+            Err(error) => return error,
+        };
         let request = self.recv_request(segments, pattern, context, flags);
         let (messenger, mut sink) = self.split();
         // SAFETY: promised by the caller.
         code(unsafe { messenger.receive(&request, &mut sink) })
     }
 
-    /// Receives a message claimed before.
+    /// `fi_recvmsg` and its like, and without flags `fi_recvv`; with `FI_CLAIM` it gets a message claimed before.
     ///
     /// # Safety
-    /// As [`Active::receive`].
-    pub(crate) unsafe fn receive_claimed(
+    /// As [`Active::receive_one`], for `count` buffers.
+    #[inline(never)]
+    pub(crate) unsafe fn receive_vector(
         &mut self,
-        segments: &[Segment],
-        pattern: Pattern,
+        iov: *const libc::iovec,
+        count: usize,
+        want: &Want,
         context: *mut c_void,
-        flags: u64,
+        flags: Option<u64>,
     ) -> isize {
-        let request = self.recv_request(segments, pattern, context, flags & !FI_MULTI_RECV);
+        let flags = flags.unwrap_or(self.settings.rx_flags);
+        // SAFETY: promised by the caller.
+        let Some(segments) = (unsafe { Segments::of(iov, count) }) else {
+            return TOO_MANY;
+        };
+        if flags & FI_CLAIM == 0 {
+            // SAFETY: promised by the caller.
+            return unsafe { self.receive(segments.as_slice(), want, context, flags) };
+        }
+        let pattern = match self.pattern(want) {
+            Ok(pattern) => pattern,
+            Err(error) => return error,
+        };
+        let request = self.recv_request(segments.as_slice(), pattern, context, flags & !FI_MULTI_RECV);
         let (messenger, mut sink) = self.split();
         // SAFETY: promised by the caller.
         code(unsafe { messenger.receive_claimed(&request, &mut sink) })

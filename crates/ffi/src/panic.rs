@@ -41,12 +41,12 @@ pub fn boundary<T: PanicValue>(body: impl FnOnce() -> T) -> T {
 }
 
 /// Runs the body of an exported function; after a panic `on_panic` goes to C.
-#[inline]
+#[inline(always)]
 pub fn boundary_or<T>(on_panic: T, body: impl FnOnce() -> T) -> T {
     caught(body).unwrap_or(on_panic)
 }
 
-#[inline]
+#[inline(always)]
 fn caught<T>(body: impl FnOnce() -> T) -> Option<T> {
     // The state behind a caught panic is that of the failed call; the plugins' locks do not poison, and each
     // call leaves its state valid before it calls anything that may panic.
