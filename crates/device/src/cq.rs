@@ -32,7 +32,7 @@ pub(crate) struct Op {
     pub(crate) ep: u32,
     /// Operation code of the entry.
     pub(crate) op: u8,
-    /// [`UNSIGNALED`], [`CONNECTED`].
+    /// [`UNSIGNALED`], [`CONNECTED`], [`BEGUN`].
     pub(crate) flags: u8,
 }
 
@@ -40,6 +40,9 @@ pub(crate) struct Op {
 pub(crate) const UNSIGNALED: u8 = 1;
 /// The endpoint is a connected one: errors change its state.
 pub(crate) const CONNECTED: u8 = 2;
+
+/// A link has taken the operation.
+pub(crate) const BEGUN: u8 = 4;
 
 /// Why no place was reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,6 +31,10 @@ pub struct EndpointSlot<H: Home> {
     place: AtomicU32,
     /// What it waits for: the bits above.
     pub(crate) attention: AtomicU32,
+    /// Operations of the endpoint that links have taken; written under its sending half's lock.
+    begun: AtomicU32,
+    /// Those of them that have completed; written under its send completion queue's lock.
+    ended: AtomicU32,
     /// The sending half; locked before any link.
     pub(crate) tx: Lock<H::Lock, Option<Tx<H>>>,
     /// The receiving half; locked under a link.
@@ -71,6 +75,8 @@ impl<H: Home> Default for EndpointSlot<H> {
             client: AtomicU32::new(0),
             place: AtomicU32::new(0),
             attention: AtomicU32::new(0),
+            begun: AtomicU32::new(0),
+            ended: AtomicU32::new(0),
             tx: Lock::new(None),
             rx: Lock::new(None),
         }
@@ -129,6 +135,8 @@ impl<H: Home> EndpointSlot<H> {
         self.client.store(client.0, Ordering::Relaxed);
         // Whether the place is on the attention list outlives the endpoint.
         self.attention.fetch_and(QUEUED, Ordering::Relaxed);
+        self.begun.store(0, Ordering::Relaxed);
+        self.ended.store(0, Ordering::Relaxed);
         self.state.store(code(state), Ordering::Relaxed);
         self.id.store(id.0, Ordering::Release);
     }
@@ -138,6 +146,28 @@ impl<H: Home> EndpointSlot<H> {
         self.id
             .compare_exchange(id.0, 0, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// A link has taken an operation. The caller holds the sending half's lock.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        let begun = self.begun.load(Ordering::Relaxed).wrapping_add(1);
+        self.begun.store(begun, Ordering::Relaxed);
+    }
+
+    /// An operation a link had taken has completed. The caller holds the send completion queue's lock.
+    #[inline]
+    pub(crate) fn end(&self) {
+        let ended = self.ended.load(Ordering::Relaxed).wrapping_add(1);
+        self.ended.store(ended, Ordering::Relaxed);
+    }
+
+    /// Whether the endpoint may give a link another operation, of which `free` are left: no more are outstanding than
+    /// that. So one endpoint gets half of a link, two a third each, and another always finds room.
+    #[inline]
+    pub(crate) fn has_share(&self, free: u32) -> bool {
+        let begun = self.begun.load(Ordering::Relaxed);
+        begun.wrapping_sub(self.ended.load(Ordering::Relaxed)) < free
     }
 
     pub(crate) fn client(&self) -> ClientId {

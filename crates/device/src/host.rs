@@ -7,7 +7,7 @@ use usb4_engine::{
 };
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Rqe, cqe_flags};
 
-use crate::cq::{CONNECTED, NoRoom, Op, UNSIGNALED};
+use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, UNSIGNALED};
 use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, Rx, STARVED, SWEEP};
 use crate::id::split;
 use crate::sync::{Ordering, fence};
@@ -109,6 +109,11 @@ impl<'a, H: Home> LinkHost<'a, H> {
         let Some(slot) = self.device.cq(id) else { return };
         let failed = slot.with(id, |cq| {
             let op = cq.end(place)?;
+            if op.flags & BEGUN != 0 {
+                if let Some(slot) = self.device.endpoint(EndpointId(op.ep)) {
+                    slot.end();
+                }
+            }
             let mut cqe = cqe(&op);
             let mut failed = None;
             if op.flags & CONNECTED != 0 {

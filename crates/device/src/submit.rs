@@ -3,7 +3,7 @@
 use usb4_engine::{FlowId, Link, MemAt, Nanos, OpenError, Operation, PostError, Work};
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Sqe, sqe_flags};
 
-use crate::cq::{CONNECTED, NoRoom, Op, UNSIGNALED};
+use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, UNSIGNALED};
 use crate::endpoint::{EndpointSlot, HUNGRY, RETRY, STARVED, Tx};
 use crate::host::{LinkHost, join_cookie};
 use crate::sync::Ordering;
@@ -198,6 +198,9 @@ impl<H: Home> Device<H> {
             Ok(flow) => flow,
             Err(status) => return self.refuse(slot, tx, sqe, status),
         };
+        if !session.link().is_none_or(|link| slot.has_share(link.free_ops())) {
+            return Taken::Stuck;
+        }
         let local = match self.local_buffer(tx, sqe) {
             Ok(local) => local,
             Err(status) => return self.refuse(slot, tx, sqe, status),
@@ -216,7 +219,7 @@ impl<H: Home> Device<H> {
             user_data: sqe.user_data,
             ep: tx.id.0,
             op: sqe.op,
-            flags: connected | unsignaled,
+            flags: connected | unsignaled | BEGUN,
         };
         let reserved = self
             .cq(tx.cq)
@@ -234,7 +237,10 @@ impl<H: Home> Device<H> {
                     .link()
                     .map_or(Err(PostError::Down), |link| link.post(now, flow, work))
                 {
-                    Ok(()) => return Taken::Done,
+                    Ok(()) => {
+                        slot.begin();
+                        return Taken::Done;
+                    }
                     Err(error) => {
                         self.cq(tx.cq).and_then(|cq| cq.with(tx.cq, |cq| cq.end(place)));
                         error

@@ -380,3 +380,35 @@ fn a_full_completion_queue_stops_its_client_only_and_goes_on_when_polled() {
     assert!(sent.iter().copied().eq(0..12), "{sent:?}");
     assert!(received.iter().copied().eq(0..12), "{received:?}");
 }
+
+#[test]
+fn an_endpoint_that_sends_where_nobody_receives_leaves_the_others_their_share_of_the_link() {
+    let mut world = World::with(|config| config.max_ops = 16);
+    let (mut hog, _deaf) = world.pair();
+    let (mut a, mut b) = world.pair();
+    let memory = Memory::zeroed(64);
+    let hog_keys = world.register(&hog, &memory, Access::LOCAL);
+    let (a_keys, b_keys) = (
+        world.register(&a, &memory, Access::LOCAL),
+        world.register(&b, &memory, Access::LOCAL),
+    );
+    for n in 0..16 {
+        hog.post(send(n, hog_keys, BASE, 8));
+    }
+    world.submit(&mut hog);
+    for _ in 0..50 {
+        world.turn();
+        world.now += 50_000;
+    }
+    b.receive(1, b_keys, BASE, 64);
+    world.submit(&mut b);
+    a.post(send(2, a_keys, BASE, 8));
+    world.submit(&mut a);
+    for _ in 0..50 {
+        world.turn();
+        world.now += 50_000;
+    }
+    assert_eq!(a.outcomes(), [(2, CqeStatus::Ok)], "nothing is left for it");
+    assert_eq!(b.outcomes(), [(1, CqeStatus::Ok)]);
+    assert!(hog.outcomes().is_empty());
+}

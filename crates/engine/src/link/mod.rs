@@ -294,6 +294,12 @@ impl Link {
         Some(rail.status())
     }
 
+    /// Operations that can be posted before the link is full.
+    #[inline]
+    pub fn free_ops(&self) -> u32 {
+        self.config.max_ops.saturating_sub(self.ops.used())
+    }
+
     /// How much of the link's memory is in use.
     pub fn usage(&self) -> Usage {
         Usage {
