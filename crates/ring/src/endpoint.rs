@@ -143,7 +143,7 @@ impl Endpoint {
     /// [`Error::QueueFull`]: submit, reap completions and post again.
     #[inline]
     pub fn post(&mut self, request: &WorkRequest) -> Result<()> {
-        self.sq.push(request).map_err(refused)
+        self.sq.push(request).map_err(|error| self.refused(error))
     }
 
     /// As [`Endpoint::post`], for an entry made by hand.
@@ -175,7 +175,7 @@ impl Endpoint {
             len,
             reserved: 0,
         };
-        self.rq.push(&entry).map_err(refused)
+        self.rq.push(&entry).map_err(|error| self.refused(error))
     }
 
     /// As [`Endpoint::post_recv`], for an entry made by hand.
@@ -189,7 +189,7 @@ impl Endpoint {
     /// If the entry names memory of the process (local key 0), as for [`Buffer::process`].
     #[inline]
     pub unsafe fn post_recv_raw(&mut self, entry: &Rqe) -> Result<()> {
-        self.rq.push(entry).map_err(refused)
+        self.rq.push(entry).map_err(|error| self.refused(error))
     }
 
     /// Makes everything posted visible to the device and lets it start: the caller's thread drives the
@@ -207,6 +207,17 @@ impl Endpoint {
         }
         let asleep = || self.sq.needs_wakeup() || self.rq.needs_wakeup();
         Ok(self.device.client.submit(self.id, asleep)?)
+    }
+
+    /// Why a queue did not take an entry.
+    #[cold]
+    fn refused(&self, error: PushError) -> Error {
+        match (error, self.device.client.check_quick()) {
+            (PushError::Full, _) => Error::QueueFull,
+            // The queues of a child are not those of the device.
+            (PushError::Hostile(Hostile { .. }), Err(error)) => error.into(),
+            (PushError::Hostile(Hostile { .. }), Ok(())) => Error::EndpointError,
+        }
     }
 
     /// Whether the device has taken every request.
@@ -248,14 +259,5 @@ impl Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.device.client.destroy_endpoint(self.id);
-    }
-}
-
-/// Why a queue did not take an entry.
-#[cold]
-fn refused(error: PushError) -> Error {
-    match error {
-        PushError::Full => Error::QueueFull,
-        PushError::Hostile(Hostile { .. }) => Error::EndpointError,
     }
 }

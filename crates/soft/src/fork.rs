@@ -2,12 +2,13 @@
 //!
 //! A handler in the child counts the fork, so that every later call on an inherited device fails politely, and
 //! closes the child's copies of the device's descriptors: were they kept, a peer would not see the end of the
-//! parent. Mappings of cables are kept out of children altogether (`MADV_DONTFORK`).
+//! parent. Mappings of cables are kept out of children altogether (`MADV_DONTFORK`), and so are those of queues, but a
+//! call looks at these before it looks who is calling: the handler puts zeroed pages in their place.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 /// Forks behind this process since the handler was installed.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -15,6 +16,11 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Descriptors children must close; -1 = free. Fixed, because only async-signal-safe calls are allowed in the
 /// child of a process with threads. One that finds no place stays open in children, as any other would.
 static DESCRIPTORS: [AtomicI32; 4096] = [const { AtomicI32::new(-1) }; 4096];
+
+/// Stretches of memory that children get zeroed: address, length; address 0 = free. One that finds no place is missing
+/// in children: whoever touches it there dies.
+static ZEROED: [(AtomicUsize, AtomicUsize); 4096] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 4096];
 
 /// Where the last free place was found.
 static HINT: AtomicU32 = AtomicU32::new(0);
@@ -26,6 +32,15 @@ extern "C" fn in_child() {
         if fd >= 0 {
             // SAFETY: the child's copy of a descriptor whose owner sees the new generation and forgets it.
             unsafe { libc::close(fd) };
+        }
+    }
+    for (start, len) in &ZEROED {
+        let (start, len) = (start.load(Ordering::Acquire), len.load(Ordering::Relaxed));
+        if start != 0 {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let start = std::ptr::without_provenance_mut(start);
+            // SAFETY: nothing is mapped there in a child (`Zeroed::new`'s contract); what is, is not replaced.
+            unsafe { libc::mmap(start, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         }
     }
 }
@@ -50,6 +65,36 @@ impl Generation {
     #[inline]
     pub(crate) fn is_current(self) -> bool {
         self.0 == GENERATION.load(Ordering::Relaxed)
+    }
+}
+
+/// Memory that children find zeroed.
+#[derive(Debug)]
+pub(crate) struct Zeroed(Option<usize>);
+
+impl Zeroed {
+    /// For the mapping at `start`, whole pages, that children do not inherit.
+    pub(crate) fn new(start: usize, len: usize) -> io::Result<Self> {
+        Generation::new()?;
+        let place = ZEROED.iter().position(|(place, _)| {
+            // Taken with an address that cannot be mapped, until the length is there.
+            place
+                .compare_exchange(0, usize::MAX, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        });
+        if let Some((place, length)) = place.and_then(|place| ZEROED.get(place)) {
+            length.store(len, Ordering::Relaxed);
+            place.store(start, Ordering::Release);
+        }
+        Ok(Self(place))
+    }
+}
+
+impl Drop for Zeroed {
+    fn drop(&mut self) {
+        if let Some((place, _)) = self.0.and_then(|place| ZEROED.get(place)) {
+            place.store(0, Ordering::Relaxed);
+        }
     }
 }
 

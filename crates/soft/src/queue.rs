@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 
 use usb4_device::QueueWords;
 
+use crate::fork::Zeroed;
 use crate::memory::{Mapping, Sharing};
 
 /// The words of a queue, in this process or shared with another. A clone is the same words.
@@ -24,7 +25,8 @@ pub struct QueueMemory {
 #[derive(Clone)]
 enum Owner {
     Heap(#[expect(dead_code, reason = "keeps the words alive")] Arc<[AtomicU64]>),
-    Shared(#[expect(dead_code, reason = "keeps the words alive")] Arc<Mapping>),
+    /// A client's is zeroed in its children.
+    Shared(#[expect(dead_code, reason = "keeps the words alive")] Arc<(Option<Zeroed>, Mapping)>),
 }
 
 // SAFETY: like the `Arc` of atomics it is.
@@ -46,16 +48,18 @@ impl QueueMemory {
     /// `count` zeroed words to be shared by descriptor.
     pub(crate) fn shared(count: usize) -> io::Result<(Self, OwnedFd)> {
         let (mapping, fd) = Mapping::create("usb4-queue", count.saturating_mul(8), Sharing::ReadWrite)?;
-        Ok((Self::mapped(mapping, count)?, fd))
+        Ok((Self::mapped(mapping, None, count)?, fd))
     }
 
     /// `count` words another process shares with us.
     pub(crate) fn open(fd: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
         let len = count.saturating_mul(8).next_multiple_of(crate::memory::PAGE);
-        Self::mapped(Mapping::open(fd, len, Sharing::ReadWrite)?.dont_fork()?, count)
+        let mapping = Mapping::open(fd, len, Sharing::ReadWrite)?.dont_fork()?;
+        let zeroed = Zeroed::new(mapping.as_ptr().addr(), len)?;
+        Self::mapped(mapping, Some(zeroed), count)
     }
 
-    fn mapped(mapping: Mapping, count: usize) -> io::Result<Self> {
+    fn mapped(mapping: Mapping, zeroed: Option<Zeroed>, count: usize) -> io::Result<Self> {
         let words = mapping.words(0, count);
         if words.len() != count {
             return Err(io::ErrorKind::InvalidData.into());
@@ -63,7 +67,7 @@ impl QueueMemory {
         Ok(Self {
             words: NonNull::from(words).cast(),
             count,
-            _owner: Owner::Shared(Arc::new(mapping)),
+            _owner: Owner::Shared(Arc::new((zeroed, mapping))),
         })
     }
 }
