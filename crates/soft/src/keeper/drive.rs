@@ -61,7 +61,11 @@ impl Keeper {
             }
             Mode::Watching(_) if hand_over => self.take_over(time),
             Mode::Watching(until) if until <= time => match self.core.owner.expired() {
-                Expired::Again => self.watch(time),
+                Expired::Again => {
+                    // A caller that comes rarely would look every 16th time only.
+                    self.core.overdue.store(true, Ordering::Relaxed);
+                    self.watch(time);
+                }
                 Expired::Taken => self.mode = Mode::Owning,
                 Expired::Stop => self.take_over(time),
             },
