@@ -43,7 +43,12 @@ impl Mapping {
             .ok_or(io::ErrorKind::OutOfMemory)?;
         let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len as u64)?;
-        let mapping = Self::map(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let mapping = Self::map(
+            fd.as_fd(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::POPULATE,
+        )?;
         let mut seals = SealFlags::SHRINK | SealFlags::GROW;
         if sharing == Sharing::ReadOnly {
             seals |= SealFlags::FUTURE_WRITE;
@@ -55,6 +60,16 @@ impl Mapping {
     /// Maps a region another process has created. Refuses one that is not `len` bytes long or could still be
     /// shrunk under us.
     pub(crate) fn open(fd: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Self> {
+        Self::open_with(fd, len, sharing, MapFlags::POPULATE)
+    }
+
+    /// As [`Mapping::open`], but pages are mapped as they are touched: what the other process has not filled, however
+    /// large, takes no memory and no time.
+    pub(crate) fn open_lazily(fd: BorrowedFd<'_>, len: usize, sharing: Sharing) -> io::Result<Self> {
+        Self::open_with(fd, len, sharing, MapFlags::empty())
+    }
+
+    fn open_with(fd: BorrowedFd<'_>, len: usize, sharing: Sharing, populate: MapFlags) -> io::Result<Self> {
         let size = fstat(fd)?.st_size;
         if len == 0 || u64::try_from(size).ok() != Some(len as u64) {
             return Err(io::Error::new(
@@ -73,7 +88,7 @@ impl Mapping {
         } else {
             ProtFlags::empty()
         };
-        Self::map(fd, len, ProtFlags::READ | write)
+        Self::map(fd, len, ProtFlags::READ | write, populate)
     }
 
     /// `len` zeroed bytes of this process alone.
@@ -89,9 +104,9 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    fn map(fd: BorrowedFd<'_>, len: usize, prot: ProtFlags) -> io::Result<Self> {
-        // Populated at once: no page fault later in the data path.
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+    /// `populate`: at once, so that there is no page fault later in the data path.
+    fn map(fd: BorrowedFd<'_>, len: usize, prot: ProtFlags, populate: MapFlags) -> io::Result<Self> {
+        let flags = MapFlags::SHARED | populate;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, fd, 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -185,6 +200,18 @@ mod tests {
         assert!(ftruncate(&fd, 0).is_err());
         assert!(Mapping::open(fd.as_fd(), 2 * PAGE, Sharing::ReadOnly).is_err());
         assert!(Mapping::open(fd.as_fd(), 0, Sharing::ReadOnly).is_err());
+    }
+
+    #[test]
+    fn memory_its_owner_has_not_filled_takes_none_when_it_is_mapped_lazily() {
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        let len = 1 << 26;
+        ftruncate(&fd, len as u64).unwrap();
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+        let lazy = Mapping::open_lazily(fd.as_fd(), len, Sharing::ReadWrite).unwrap();
+        assert_eq!(fstat(&fd).unwrap().st_blocks, 0);
+        lazy.words(8 * PAGE, 1)[0].store(7, Ordering::Relaxed);
+        assert_eq!(fstat(&fd).unwrap().st_blocks, 8);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use usb4_engine::Nanos;
 
 /// Most descriptors one message carries.
 pub(crate) const MAX_FDS: usize = 4;
@@ -42,6 +43,21 @@ pub(crate) fn connect(name: &str) -> io::Result<OwnedFd> {
     let socket = socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
     Ok(socket)
+}
+
+/// How long a listener is left alone after [`is_exhausted`].
+pub(crate) const ACCEPT_PAUSE: Nanos = 100_000_000;
+
+/// Whether accepting failed for want of something other than a caller: descriptors or memory. The caller still waits.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+    let transient = [
+        libc::EAGAIN,
+        libc::EINTR,
+        libc::ECONNABORTED,
+        libc::EPROTO,
+        libc::EPERM,
+    ];
+    error.raw_os_error().is_none_or(|code| !transient.contains(&code))
 }
 
 /// Accepts a waiting connection.

@@ -92,6 +92,7 @@ impl Server {
             epoll,
             clients: HashMap::new(),
             next: LISTENER + 1,
+            pause: None,
         };
         serving.run();
         Ok(())
@@ -106,6 +107,8 @@ struct Serving {
     epoll: OwnedFd,
     clients: HashMap<u64, Connection>,
     next: u64,
+    /// There were no descriptors left for another client; at this time the listener is looked at again.
+    pause: Option<Instant>,
 }
 
 /// A client's connection.
@@ -130,6 +133,10 @@ impl Serving {
                     .any(|client| !client.dying.is_empty())
                     .then_some(RECLAIM),
             };
+            let pause = self
+                .pause
+                .map(|until| until.saturating_duration_since(Instant::now()));
+            let timeout = timeout.into_iter().chain(pause).min();
             let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
             events.clear();
             let _ = epoll::wait(
@@ -143,6 +150,10 @@ impl Serving {
                     id => self.serve(id),
                 }
             }
+            if self.pause.is_some_and(|until| until <= Instant::now()) {
+                self.pause = None;
+                let _ = listen_for(&self.epoll, &self.listener, epoll::EventFlags::IN);
+            }
             if self.device.core.device.home().take_idle_regions() {
                 self.reclaim();
             }
@@ -155,7 +166,18 @@ impl Serving {
     }
 
     fn accept(&mut self) {
-        while let Ok(socket) = socket::accept(self.listener.as_fd()) {
+        loop {
+            let socket = match socket::accept(self.listener.as_fd()) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    if socket::is_exhausted(&error) {
+                        // The listener stays readable: it is left alone for a while.
+                        let _ = listen_for(&self.epoll, &self.listener, epoll::EventFlags::empty());
+                        self.pause = Some(Instant::now() + Duration::from_nanos(socket::ACCEPT_PAUSE));
+                    }
+                    return;
+                }
+            };
             let ours = socket::credentials(socket.as_fd())
                 .is_ok_and(|peer| peer.uid == rustix::process::geteuid().as_raw());
             if !ours {
@@ -255,6 +277,11 @@ impl Serving {
             dying.retain(|key| device.reclaim(*client, *key, false) == Ok(false));
         }
     }
+}
+
+/// What the listener is watched for.
+fn listen_for(epoll: &OwnedFd, listener: &OwnedFd, events: epoll::EventFlags) -> rustix::io::Result<()> {
+    epoll::modify(epoll, listener, epoll::EventData::new_u64(LISTENER), events)
 }
 
 /// How often deregistered regions in use are looked at: the device announces their end, but does not wake this
@@ -452,7 +479,7 @@ impl Connection {
             .filter(|len| *len as u64 <= QUOTA.region_bytes)
             .ok_or_else(bad)?;
         let mapped = bytes.max(1).checked_next_multiple_of(PAGE).ok_or_else(bad)?;
-        let mapping = Mapping::open(fd.as_fd(), mapped, Sharing::ReadWrite)
+        let mapping = Mapping::open_lazily(fd.as_fd(), mapped, Sharing::ReadWrite)
             .map_err(Error::os("map the client's memory"))?;
         if addr % 8 != 0 {
             return Err(bad());

@@ -58,7 +58,18 @@ impl Connection {
 impl Keeper {
     /// Accepts all who wait.
     pub(super) fn accept(&mut self) {
-        while let Ok(socket) = socket::accept(self.listener.as_fd()) {
+        loop {
+            let socket = match socket::accept(self.listener.as_fd()) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    if socket::is_exhausted(&error) {
+                        // The listener stays readable: it is left alone for a while.
+                        self.listen_for(epoll::EventFlags::empty());
+                        self.paused = Some(now().saturating_add(socket::ACCEPT_PAUSE));
+                    }
+                    return;
+                }
+            };
             if self.connections.len() >= MAX_CONNECTIONS {
                 continue;
             }
@@ -70,6 +81,15 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    fn listen_for(&self, events: epoll::EventFlags) {
+        let _ = epoll::modify(
+            &self.epoll,
+            &self.listener,
+            epoll::EventData::new_u64(super::LISTENER),
+            events,
+        );
     }
 
     /// Calls a peer, unless that is under way or done.
@@ -144,6 +164,10 @@ impl Keeper {
 
     /// Time has passed: late callers, calls to be tried again, rails.
     pub(super) fn on_time(&mut self, time: Nanos) {
+        if self.paused.is_some_and(|until| until <= time) {
+            self.paused = None;
+            self.listen_for(epoll::EventFlags::IN);
+        }
         let due = |connection: &Connection| connection.deadline().is_some_and(|at| at <= time);
         let ids: Vec<u64> = self
             .connections

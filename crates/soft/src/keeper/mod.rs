@@ -76,6 +76,8 @@ struct Keeper {
     next_id: u64,
     /// Calls to be tried again.
     retries: Vec<(Nanos, NodeId)>,
+    /// There were no descriptors left for another caller; at this time the listener is looked at again.
+    paused: Option<Nanos>,
     mode: Mode,
     /// The bell has rung since the last turn of the loop.
     rung: bool,
@@ -104,6 +106,7 @@ pub(crate) fn start(
         by_node: HashMap::new(),
         next_id: FIRST_CONNECTION,
         retries: Vec::new(),
+        paused: None,
         mode: Mode::Awake,
         rung: false,
     };
@@ -192,7 +195,11 @@ impl Keeper {
     fn timeout(&self) -> Option<Timespec> {
         let retries = self.retries.iter().map(|retry| retry.0);
         let connections = self.connections.values().filter_map(Connection::deadline);
-        let first = retries.chain(connections).chain(self.drive_deadline()).min()?;
+        let first = retries
+            .chain(connections)
+            .chain(self.paused)
+            .chain(self.drive_deadline())
+            .min()?;
         let nanos = first.saturating_sub(now());
         Some(Timespec {
             tv_sec: (nanos / 1_000_000_000) as i64,
