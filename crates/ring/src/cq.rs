@@ -58,13 +58,13 @@ impl Cq {
     }
 
     /// Takes completions into `out`; returns how many. Does not drive the device: see
-    /// [`crate::Device::progress`].
+    /// [`crate::Device::progress`]. There are none any more from a device that has died: see
+    /// [`crate::Device::check`].
     #[inline]
     pub fn poll(&mut self, out: &mut [Completion]) -> usize {
         let mut count = 0;
         while let Some(place) = out.get_mut(count) {
-            // A device that breaks its own queue has no more to say; a detached one that died is found out by
-            // `submit` and `arm`.
+            // A device that breaks its own queue has no more to say.
             let Ok(Some(entry)) = self.queue.pop() else { break };
             *place = Completion::from_entry(&entry);
             count += 1;
@@ -149,6 +149,7 @@ impl Cq {
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
+            self.shared.device.client.check_quick()?;
             self.shared.device.client.progress();
             if self.queue.available().map_err(|_| Error::Gone)? != 0 || !self.arm()? {
                 return Ok(true);

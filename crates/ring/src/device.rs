@@ -226,6 +226,18 @@ impl Device {
     pub fn progress(&self) -> bool {
         self.inner.client.progress()
     }
+
+    /// Whether the device is there. One in another process that has died completes nothing any more: a caller that
+    /// polls and gets nothing asks this from time to time. Costs next to nothing; a death shows after a few
+    /// thousand calls of [`Device::progress`], or with the first other call that meets it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`], [`Error::Forked`].
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        Ok(self.inner.client.check_quick()?)
+    }
 }
 
 /// A queue's depth as the device wants it.

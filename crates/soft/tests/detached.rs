@@ -226,3 +226,111 @@ fn one_client_too_many_is_told_so_at_once() {
     assert!(matches!(Device::open(&spec), Err(Error::Limit(_))));
     assert!(start.elapsed() < Duration::from_secs(5));
 }
+
+/// The process that serves a fabric.
+fn server_of(fabric: &str) -> libc::pid_t {
+    let mut found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let pid: libc::pid_t = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let mut words = line.split(|byte| *byte == 0);
+        words.any(|word| word == fabric.as_bytes()).then_some(pid)
+    });
+    found.next().unwrap()
+}
+
+#[test]
+fn a_client_that_only_polls_learns_that_its_device_has_died() {
+    let fabric = fabric("polls");
+    let mut a = Host::open(&fabric, "h0");
+    let to = a.ep.address_handle(&a.ep.address()).unwrap();
+    // Nobody receives: it stays in flight.
+    a.ep.post(&WorkRequest::send(to, usb4_ring::Buffer::EMPTY))
+        .unwrap();
+    a.ep.submit().unwrap();
+    assert!(a.device.check().is_ok());
+    // SAFETY: a server this test has started.
+    unsafe { libc::kill(server_of(&fabric), libc::SIGKILL) };
+    let start = Instant::now();
+    while a.device.check().is_ok() {
+        assert_eq!(a.cq.poll(&mut [Completion::default()]), 0);
+        a.device.progress();
+        assert!(start.elapsed() < HANG, "it polls a dead device for ever");
+    }
+    assert!(matches!(a.device.check(), Err(Error::Gone)));
+}
+
+#[test]
+fn a_child_of_fork_is_refused_politely() {
+    let mut host = Host::open(&fabric("child"), "h0");
+    let to = host.ep.address_handle(&host.ep.address()).unwrap();
+    // SAFETY: the child allocates and locks nothing but what this crate needs to refuse, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let posted = host.ep.post(&WorkRequest::send(to, usb4_ring::Buffer::EMPTY));
+        let refused = [
+            matches!(posted, Ok(()) | Err(Error::Forked)),
+            matches!(host.ep.submit(), Err(Error::Forked)),
+            host.cq.poll(&mut [Completion::default()]) == 0,
+            matches!(host.cq.arm(), Err(Error::Forked)),
+            matches!(host.cq.wait(Some(Duration::ZERO)), Err(Error::Forked)),
+            matches!(host.device.check(), Err(Error::Forked)),
+            !host.device.progress(),
+        ];
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(refused != [true; 7])) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    // The parent's queues are as they were.
+    host.ep.post_recv(1, usb4_ring::Buffer::EMPTY).unwrap();
+    host.ep
+        .post(&WorkRequest::send(to, usb4_ring::Buffer::EMPTY).unsignaled())
+        .unwrap();
+    host.ep.submit().unwrap();
+    assert_eq!(host.next().user_data, 1);
+}
+
+#[test]
+fn a_server_without_descriptors_left_waits_for_some_instead_of_spinning() {
+    let fabric = fabric("full");
+    let _first = Host::open(&fabric, "h0");
+    let server = server_of(&fabric);
+    let limit = |soft: libc::rlim_t| {
+        let mut old = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: both are valid; the process is one this test has started.
+        unsafe {
+            libc::prlimit(server, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut old);
+            let new = libc::rlimit {
+                rlim_cur: soft,
+                ..old
+            };
+            libc::prlimit(server, libc::RLIMIT_NOFILE, &raw const new, std::ptr::null_mut());
+        }
+        old.rlim_cur
+    };
+    // Processor time used by its threads, in ticks of 10 ms.
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{server}/stat")).unwrap();
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        let fields: Vec<_> = rest.split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = limit(3);
+    let second = std::thread::spawn({
+        let fabric = fabric.clone();
+        move || Device::open(&format!("soft:{fabric},detached=h0")).map(|_| ())
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    let start = ticks();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = ticks() - start;
+    limit(before);
+    assert!(used < 40, "{used} ticks of 10 ms in a second, with nothing to do");
+    // The caller has waited, and is served now.
+    second.join().unwrap().unwrap();
+}

@@ -333,7 +333,10 @@ impl Detached {
     #[inline]
     pub(crate) fn progress(&self) -> bool {
         if self.polls.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1 {
-            self.look();
+            // In a child the descriptor is closed, or another's.
+            if self.generation.is_current() {
+                self.look();
+            }
             // On a machine with few processors the device may be waiting for this one.
             std::thread::yield_now();
         }
