@@ -22,8 +22,8 @@
 //! ([`World::leaks`]).
 //!
 //! Where to start: `tests/first_message.rs`, then [`World`] and [`Line`] for a test of one situation, [`Scenario`] and
-//! [`Mix`] for random traffic under an oracle, [`recovery`] and [`stream`] for measurements. The binary `usb4-sim` runs a
-//! million operations over each profile. `SIM_SEEDS=1000 cargo test -p usb4-sim` tries more seeds than usual, and
+//! [`Mix`] for random traffic under an oracle, [`recovery`] and [`stream`] for measurements. The binary `usb4-sim` runs
+//! busy and sparse traffic over each profile. `SIM_SEEDS=1000 cargo test -p usb4-sim` tries more seeds than usual, and
 //! `UPDATE_SNAPSHOTS=1` accepts changed curves under `snapshots/`.
 #![forbid(unsafe_code)]
 

@@ -1,19 +1,22 @@
 //! `usb4-sim`: random traffic between simulated hosts, checked byte by byte.
 //!
-//! One line per profile, then a verdict. A run that fails prints the command that replays it.
+//! One line per profile, then a verdict. A run that fails prints the command that replays it. Each profile has two
+//! kinds of traffic: *busy*, in which both ends poll all the time, and *sparse*, whose pauses let the receivers' threads
+//! fall asleep, so that interrupts and their moderation matter.
 
 use clap::Parser;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
-use usb4_sim::{Faults, Mix, Profile, Scenario, Summary, US};
+use usb4_sim::{Failure, Faults, Mix, Profile, Scenario, Summary, US};
 
 /// Random traffic between simulated hosts over faulty cables: each message exactly once, in order, bytes equal.
 #[derive(Clone, Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// Operations per profile.
-    #[arg(long, default_value_t = 100_000)]
+    /// Operations of the busy part per profile, which runs a read-back more where the last of them asks for it; the
+    /// sparse part has a twentieth as many.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     messages: u64,
     /// Rails between each two hosts.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
@@ -92,7 +95,7 @@ impl Args {
         }
     }
 
-    fn scenario(&self, profile: &Profile) -> Scenario {
+    fn busy(&self, profile: &Profile) -> Scenario {
         Scenario {
             profile: profile.clone(),
             hosts: usize::from(self.hosts),
@@ -102,6 +105,33 @@ impl Args {
             payload_crc: self.payload_crc,
             seed: self.seed,
         }
+    }
+
+    /// A few operations one way, then a pause in which the receivers' threads fall asleep: up to 500 us, of which they
+    /// poll the first 50.
+    fn sparse(&self, profile: &Profile) -> Scenario {
+        Scenario {
+            mix: Mix {
+                both_ways: false,
+                burst: 20,
+                pause: 500 * US,
+                ..Mix::everything(self.messages.div_ceil(20))
+            },
+            ..self.busy(profile)
+        }
+    }
+
+    fn run(&self, profile: &Profile) -> Result<(Summary, Summary), Failure> {
+        let named = |part: &str, failure: Failure| Failure(format!("{part} part: {failure}"));
+        let busy = self
+            .busy(profile)
+            .run()
+            .map_err(|failure| named("busy", failure))?;
+        let sparse = self
+            .sparse(profile)
+            .run()
+            .map_err(|failure| named("sparse", failure))?;
+        Ok((busy, sparse))
     }
 
     /// The command that runs one profile of this again.
@@ -148,41 +178,73 @@ fn main() -> ExitCode {
             }
         },
     };
-    let mut failed = 0;
-    for profile in &profiles {
-        print!("{:<15}", profile.name);
-        let _ = std::io::stdout().flush();
+    match simulate(&args, &profiles, &mut io::stdout()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // A reader that has seen enough is not told so.
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                eprintln!("usb4-sim: cannot write to standard output: {error}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs all profiles; whether all went well.
+fn simulate(args: &Args, profiles: &[Profile], out: &mut impl Write) -> io::Result<bool> {
+    let (mut failed, mut operations) = (0, 0);
+    for profile in profiles {
+        write!(out, "{:<15}", profile.name)?;
+        out.flush()?;
         let begun = Instant::now();
-        match args.scenario(profile).run() {
-            Ok(summary) => println!("{} in {:.1} s", describe(&summary), begun.elapsed().as_secs_f64()),
+        match args.run(profile) {
+            Ok((busy, sparse)) => {
+                operations += busy.totals.messages + sparse.totals.messages;
+                let seconds = begun.elapsed().as_secs_f64();
+                writeln!(
+                    out,
+                    "{}; {}; {seconds:.1} s",
+                    describe(&busy),
+                    describe_sparse(&sparse)
+                )?;
+            }
             Err(failure) => {
                 failed += 1;
-                println!(
+                writeln!(
+                    out,
                     "FAILED (seed {}): {failure}\n  replay: {}",
                     args.seed,
                     args.replay(profile)
-                );
+                )?;
             }
         }
     }
-    if failed == 0 {
-        println!(
-            "PASS: {} profiles, {} operations each, every one exactly once, in order, bytes equal",
+    match failed {
+        0 => writeln!(
+            out,
+            "PASS: {} profiles, {operations} operations, every one exactly once, in order, bytes equal",
             profiles.len(),
-            args.messages
-        );
-        ExitCode::SUCCESS
-    } else {
-        println!("FAIL: {failed} of {} profiles", profiles.len());
-        ExitCode::FAILURE
+        )?,
+        _ => writeln!(out, "FAIL: {failed} of {} profiles", profiles.len())?,
     }
+    Ok(failed == 0)
+}
+
+fn describe_sparse(summary: &Summary) -> String {
+    format!(
+        "sparse: {} operations over {:.1} ms, {} interrupts",
+        summary.totals.messages,
+        summary.totals.elapsed as f64 / 1e6,
+        summary.ports.irqs,
+    )
 }
 
 fn describe(summary: &Summary) -> String {
     let Summary { totals, engine, .. } = summary;
     let cables = summary.cables();
     format!(
-        "{} operations ({} atomics, {:.1} MB), {:.2} Gb/s over {:.0} ms; {} frames, {} lost, {} twice, {} broken, {} resent, {} not ready;",
+        "{} operations ({} atomics, {:.1} MB), {:.2} Gb/s over {:.0} ms; {} frames, {} lost, {} twice, {} broken, {} resent, {} not ready",
         totals.messages,
         totals.atomics,
         totals.bytes as f64 / 1e6,
@@ -195,4 +257,32 @@ fn describe(summary: &Summary) -> String {
         engine.tx_resent,
         engine.rnr_sent,
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupt_moderation_shows_in_sparse_traffic() {
+        let args = Args::parse_from(["usb4-sim", "--messages", "4000", "--control-faults", "0"]);
+        let [soon, late] = [Profile::STRIX, Profile::STOCK_THROTTLE].map(|profile| {
+            let summary = args.sparse(&profile).run().unwrap();
+            assert!(summary.ports.irqs > 0, "{}: nobody slept", profile.name);
+            summary.totals.elapsed
+        });
+        // Ten bursts, each of which finds its receiver asleep and waits 64 us on average.
+        assert!(
+            late > soon + 300 * US,
+            "{soon} ns without, {late} ns with moderation"
+        );
+    }
+
+    #[test]
+    fn a_closed_output_ends_the_run() {
+        let args = Args::parse_from(["usb4-sim", "--messages", "20"]);
+        let mut none: &mut [u8] = &mut [];
+        assert!(simulate(&args, &[Profile::STRIX], &mut none).is_err());
+    }
 }

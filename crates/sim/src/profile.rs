@@ -32,7 +32,9 @@ pub struct Profile {
     pub tx_depth: u16,
     /// Longest time an acknowledgement may be held back.
     pub max_ack_delay: Nanos,
-    /// An interrupt is delivered at a random instant within this time of its cause.
+    /// An interrupt is delivered at a random instant within this time of its cause. It tells only where a thread sleeps
+    /// while a frame arrives, that is [`Costs::linger`] after its last work: traffic that keeps both ends busy runs alike
+    /// whatever this is.
     pub moderation: Nanos,
     /// What the host's own work costs.
     pub costs: Costs,
@@ -66,7 +68,8 @@ impl Profile {
         rails: &[INTEL],
         ..Self::STRIX
     };
-    /// Strix Halo as a stock kernel programs it: 128 us interrupt moderation on every vector (nhi.c).
+    /// Strix Halo as a stock kernel programs it: 128 us interrupt moderation on every vector (nhi.c). Busy traffic on it
+    /// runs as on [`Profile::STRIX`]; messages after a pause, and the recovery of a lost frame, do not.
     pub const STOCK_THROTTLE: Self = Self {
         name: "stock-throttle",
         moderation: 128 * US,
