@@ -1,5 +1,7 @@
 //! `usb4-conformance`: runs the suite against one backend; the exit status is the verdict.
 
+use std::io::Write;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -20,8 +22,19 @@ struct Arguments {
     repeat: usize,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("usb4-conformance: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let arguments = Arguments::parse();
+    let mut out = std::io::stdout();
     let (mut passed, mut failed) = (0, 0);
     for round in 0..arguments.repeat {
         let chosen = cases::all()
@@ -35,19 +48,20 @@ fn main() -> Result<()> {
             match outcome {
                 Ok(()) => {
                     passed += 1;
-                    println!("ok    {} ({spent} ms)", case.name);
+                    writeln!(out, "ok    {} ({spent} ms)", case.name)?;
                 }
                 Err(error) => {
                     failed += 1;
-                    println!("FAIL  {} ({spent} ms): {error:#}", case.name);
+                    writeln!(out, "FAIL  {} ({spent} ms): {error:#}", case.name)?;
                 }
             }
         }
     }
-    println!(
+    writeln!(
+        out,
         "conformance {}: {passed} passed, {failed} failed",
         arguments.device
-    );
+    )?;
     ensure!(passed + failed > 0, "no case matches {:?}", arguments.filter);
     ensure!(failed == 0, "{failed} cases failed");
     Ok(())

@@ -7,6 +7,8 @@
 mod home;
 
 use std::hint::black_box;
+use std::io::Write;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -46,7 +48,17 @@ const BASE: u64 = 0x10_0000;
 const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("usb4-instructions: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let args = Args::parse();
     let mut world = World::new()?;
     for message in 0..args.messages {
@@ -55,11 +67,12 @@ fn main() -> Result<()> {
             Traffic::Large => world.large()?,
         }
     }
-    println!(
+    writeln!(
+        std::io::stdout(),
         "{} frames one way, {} the other",
         world.a.wire.frames_sent(),
         world.b.wire.frames_sent()
-    );
+    )?;
     Ok(())
 }
 
