@@ -301,7 +301,19 @@ impl Core {
             self.be_patient(&self.refused, PATIENCE);
             return false;
         }
-        let done = self.spin(Work::Look);
+        // SAFETY: we are the owner.
+        let done = if unsafe { self.is_quiet() } {
+            match self.owner.leave_spin(false) {
+                Leave::Watched => false,
+                Leave::StartTimer => {
+                    self.wake_keeper();
+                    false
+                }
+                Leave::Work => self.spin(Work::Posted(now())),
+            }
+        } else {
+            self.spin(Work::Look)
+        };
         if done {
             self.idle.store(0, Ordering::Relaxed);
         } else {
@@ -347,7 +359,7 @@ impl Core {
     }
 
     /// The calling thread has taken the owner word as a spinner: works and leaves. See [`Core::turn`].
-    #[inline]
+    #[inline(never)]
     fn spin(&self, mut work: Work) -> bool {
         let mut done = false;
         let mut turns = 0;
@@ -377,6 +389,32 @@ impl Core {
             vain.store(patience.saturating_sub(32), Ordering::Relaxed);
             std::thread::yield_now();
         }
+    }
+
+    /// Whether there is nothing for a turn to do: what most calls find. False as well when it is time to look closely.
+    ///
+    /// # Safety
+    /// The caller is the owner.
+    #[inline]
+    unsafe fn is_quiet(&self) -> bool {
+        // SAFETY: the caller is the owner.
+        let mut poller = unsafe { self.poller.borrow() };
+        let turns = poller.turns.wrapping_add(1);
+        if turns % LOOK_EVERY == 0
+            || poller.version != self.version.load(Ordering::Acquire)
+            || self.overdue.load(Ordering::Relaxed)
+            || !poller.roster.endpoints.is_empty()
+        {
+            return false;
+        }
+        poller.turns = turns;
+        // SAFETY: the caller is the owner.
+        let quiet = |port: &Arc<Port>| unsafe { port.cable.is_quiet() };
+        poller
+            .roster
+            .ports
+            .iter()
+            .all(|port| quiet(port) && port.late.load(Ordering::Relaxed) == 0)
     }
 
     /// Looks at every port once: serves those where something has arrived, those that have been given work, and
@@ -441,6 +479,10 @@ impl Core {
         for port in poller.roster.ports.iter() {
             // SAFETY: the caller is the owner.
             done |= unsafe { self.poll(port, &mut turn, &mut poller.scratch, &mut poller.head) };
+            if done && !turn.posted && port.late.load(Ordering::Relaxed) != 0 {
+                // A client has completions; the other ports come first when this one has done all it had to do.
+                break;
+            }
         }
         done
     }

@@ -295,6 +295,17 @@ impl Cable {
         Receiver { cable: self, rx }
     }
 
+    /// Whether nothing has come from the neighbour.
+    ///
+    /// # Safety
+    /// As for [`Cable::sender`] and [`Cable::receiver`].
+    #[inline]
+    pub(crate) unsafe fn is_quiet(&self) -> bool {
+        // SAFETY: the caller's promise.
+        let (tx, rx) = unsafe { (self.tx.borrow(), self.rx.borrow()) };
+        !rx.frames.ready(self.their_words.frames()) && !tx.done.ready(self.their_words.done())
+    }
+
     /// Whether something has been sent or handed back since the last call.
     ///
     /// # Safety
