@@ -6,6 +6,13 @@ if ! command -v cargo >/dev/null; then
     echo "0 passed, 1 failed"
     exit 1
 fi
+# Edition 2024 needs 1.85; what CI uses is 1.95.
+version=$(cargo --version | cut -d' ' -f2)
+if [ "$(printf '%s\n' 1.85 "$version" | sort -V | head -1)" != 1.85 ]; then
+    echo "$0: cargo $version is too old; install Rust 1.95 with rustup" >&2
+    echo "0 passed, 1 failed"
+    exit 1
+fi
 if ! command -v cc >/dev/null; then
     if [ "$(id -u)" != 0 ]; then
         echo "$0: there is no C compiler; install one first: sudo apt-get install gcc libc6-dev" >&2
