@@ -207,9 +207,12 @@ impl<E> SendPool<E> {
     /// The payload is readable.
     #[inline]
     unsafe fn copy(&mut self, index: u32, payload: Segment) -> Segment {
-        let stage = self.stage(index);
-        // SAFETY: promised by the caller.
-        unsafe { gather(&[payload], stage) };
+        let len = usize::try_from(payload.len).unwrap_or(usize::MAX);
+        let stage = &mut self.stage(index)[..len];
+        if len > 0 {
+            // SAFETY: readable by the caller's promise; a user buffer is no part of the staging area.
+            unsafe { std::ptr::copy_nonoverlapping(payload.addr as *const u8, stage.as_mut_ptr(), len) };
+        }
         Segment {
             addr: stage.as_ptr() as u64,
             len: payload.len,
@@ -594,7 +597,6 @@ impl<T: Transport> Messenger<T> {
 ///
 /// # Safety
 /// The segments are readable.
-#[inline]
 unsafe fn gather(segments: &[Segment], out: &mut [u8]) {
     let mut at = 0;
     for segment in segments.iter().filter(|segment| segment.len > 0) {
