@@ -46,6 +46,12 @@ impl<const L: usize> List<L> {
         self.head == NONE
     }
 
+    /// All ones exactly if it is empty: the bits of several lists are asked with one question.
+    #[inline(always)]
+    pub(crate) fn bits(&self) -> u32 {
+        self.head
+    }
+
     /// The first element.
     #[inline]
     pub(crate) fn front(&self) -> Option<u32> {

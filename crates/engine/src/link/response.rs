@@ -477,7 +477,7 @@ impl Link {
     /// Goes on with flows whose completions waited for a gather.
     #[inline]
     pub(super) fn resume_blocked<H: Host + ?Sized>(&mut self, host: &H) {
-        if !self.blocked.is_empty() || !self.streams.ending.is_empty() {
+        if self.blocked.bits() & self.streams.ending.bits() != NONE {
             self.resume_gathered(host);
         }
     }

@@ -3,7 +3,7 @@
 use usb4_wire::{AckBlock, Chunk, Chunks, FrameView, Request, Seq};
 
 use super::Link;
-use crate::list::at_mut;
+use crate::list::{NONE, at_mut};
 use crate::park::{Parking, Place};
 use crate::plan::Plans;
 use crate::rail::Outcome;
@@ -355,7 +355,7 @@ impl Link {
     /// Goes on with flows that lacked room for a plan or a NAK.
     #[inline]
     pub(super) fn resume_stalled<H: Host + ?Sized>(&mut self, now: Nanos, host: &H) {
-        if !self.stalled_requests.is_empty() || !self.stalled_responses.is_empty() {
+        if self.stalled_requests.bits() & self.stalled_responses.bits() != NONE {
             self.resume_each(now, host);
         }
     }

@@ -22,8 +22,7 @@ impl Link {
     #[inline]
     pub fn stage<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
         let report = self.is_report_due(now);
-        let seldom = !self.respond.is_empty()
-            || !self.read_wait.is_empty()
+        let seldom = self.respond.bits() & self.read_wait.bits() != NONE
             || self.join_offer.is_some()
             || self.resting
             || self.probe_wanted;
