@@ -78,6 +78,14 @@ impl Slot {
         self.round = round;
         self.frame = frame;
     }
+
+    #[inline(always)]
+    fn post(&mut self, rail: u8) {
+        self.state = State::Posted;
+        self.rail = rail;
+        self.lost = false;
+        self.completed = false;
+    }
 }
 
 /// The home's name for the slot at `index`; there are no more than that has numbers for.
@@ -289,6 +297,23 @@ impl Slots {
         self.begin();
     }
 
+    /// Takes the slot [`Slots::peek_free`] has told for a frame of so many chunks that the home gathers and posts at
+    /// once.
+    #[inline(always)]
+    pub(crate) fn stage_posted(&mut self, chunks: u32, rail: u8, frame: Frame) {
+        let ahead = self.ahead.sent(chunks);
+        let slab: &mut [Slot] = &mut self.slab;
+        let Some(index) = self.free.pop(slab) else {
+            return;
+        };
+        self.free_count = self.free_count.wrapping_sub(1);
+        if let Some(slot) = at_mut(slab, index) {
+            slot.begin(frame, self.round);
+            slot.ahead = ahead;
+            slot.post(rail);
+        }
+    }
+
     /// One more gather is under way.
     #[inline(always)]
     fn begin(&mut self) {
@@ -439,10 +464,7 @@ impl Slots {
     #[inline]
     pub(crate) fn post(&mut self, index: u32, rail: u8) {
         if let Some(slot) = at_mut(&mut self.slab, index) {
-            slot.state = State::Posted;
-            slot.rail = rail;
-            slot.lost = false;
-            slot.completed = false;
+            slot.post(rail);
         }
     }
 

@@ -1,15 +1,15 @@
 //! Frames out: the two kinds that nearly all are. Either is what [`Link::stage`] would compose anyway; this is the
-//! short way there.
+//! short way there, and a shorter one for a home that gathers at once.
 
 use usb4_wire::{Chunk, Request, Response, SendFirst, Seq};
 
 use super::Link;
 use crate::frame::{HEADER, trailer};
 use crate::list::{NONE, at_mut};
-use crate::rail::NEVER;
+use crate::rail::{Class, NEVER};
 use crate::rx_flow::RxState;
 use crate::slot::Frame;
-use crate::{Host, Operation, Seg, Source, Staged, Status};
+use crate::{Host, Nanos, Operation, Post, Seg, Source, Staged, Status};
 
 /// Lengths of the headers of an EXEC_ACK, of a SEND that begins a message and of one that goes on with it.
 const EXEC_ACK: u16 = 16;
@@ -45,7 +45,11 @@ impl Link {
         if op.status != Status::Ok {
             None
         } else if whole && !op.started && op.link == NONE {
-            self.stage_whole(index, report, host, out)
+            out.slot = self.slots.peek_free()?;
+            let gather = self.slots.next_gather();
+            let (chunks, frame) = self.compose_whole(index, report, gather, host, out)?;
+            self.slots.stage(chunks, frame);
+            Some(())
         } else if !whole && !report && rest > u32::from(room) {
             self.stage_part(index, room, host, out)
         } else {
@@ -53,16 +57,68 @@ impl Link {
         }
     }
 
-    /// A whole message, the last one of its flow.
+    /// [`Link::stage`], [`Link::staged`] and [`Link::next_post`] in one, for a whole message that is the only thing to
+    /// be sent, in a frame of at most `limit` bytes, and can go at once. The home gathers the frame, writes the header
+    /// and posts the slot before it calls anything else of the link. `None`, and nothing has changed, for all other
+    /// frames: ask [`Link::stage`].
+    #[inline]
+    pub fn stage_post<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        limit: u16,
+        host: &H,
+        out: &mut Staged,
+        header: &mut [u8; 40],
+    ) -> Option<Post> {
+        let index = self.active.only()?;
+        if self.failed || self.slots.has_queued() || self.has_seldom() || !self.takes_short_ways() {
+            return None;
+        }
+        self.stage_post_whole(now, (index, limit), host, out, header)
+    }
+
+    #[inline(never)]
+    fn stage_post_whole<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        (index, limit): (u32, u16),
+        host: &H,
+        out: &mut Staged,
+        header: &mut [u8; 40],
+    ) -> Option<Post> {
+        if self.rails_span != 1 || !self.slots.has_for_requests() || !self.slots.may_park_requests() {
+            return None;
+        }
+        let report = self.is_report_due(now);
+        let flow = at_mut(&mut self.tx_flows, index)?;
+        let op = self.ops.get(flow.cursor)?;
+        let payload_crc = self.config.payload_crc;
+        let heads = HEADER.wrapping_add(FIRST).wrapping_add(EXEC_ACK);
+        let most = u32::from(limit.min(self.config.frame_size)).checked_sub(u32::from(heads))?;
+        let fits = op.total.saturating_add(u32::from(trailer(payload_crc))) <= most;
+        let whole = fits && !op.started && op.link == NONE && op.status == Status::Ok;
+        let rail = self.rails.first()?;
+        if !whole || !flow.sends_plainly() || !rail.attached() || !rail.can_send(Class::Request) {
+            return None;
+        }
+        out.slot = self.slots.peek_free()?;
+        // Gathered before anybody asks.
+        let (chunks, frame) = self.compose_whole(index, report, 0, host, out)?;
+        self.slots.stage_posted(chunks, 0, frame);
+        self.resume_stalled(now, host);
+        self.stamp(now, 0, out.slot, &frame, host, header)
+    }
+
+    /// A whole message, the last one of its flow, in a frame of so many chunks. `gather`: the number of its staging.
     #[inline(always)]
-    fn stage_whole<H: Host + ?Sized>(
+    fn compose_whole<H: Host + ?Sized>(
         &mut self,
         index: u32,
         report: bool,
+        gather: u64,
         host: &H,
         out: &mut Staged,
-    ) -> Option<()> {
-        out.slot = self.slots.peek_free()?;
+    ) -> Option<(u32, Frame)> {
         let flow = at_mut(&mut self.tx_flows, index)?;
         let ops_low = self.ops.is_low();
         let op = self.ops.get_mut(flow.cursor)?;
@@ -135,7 +191,7 @@ impl Link {
                 };
                 out.seg_count = out.seg_count.wrapping_add(1);
             }
-            op.gather = self.slots.next_gather();
+            op.gather = gather;
         }
         flow.next_csn = seq.csn.wrapping_add(1);
         flow.cursor = NONE;
@@ -149,8 +205,7 @@ impl Link {
             self.unreported = 0;
             self.report_at = NEVER;
         }
-        self.finish_plain(chunks, of, (head_len, len), ops_low, host, out);
-        Some(())
+        Some((chunks, self.finish_plain(of, (head_len, len), ops_low, host, out)))
     }
 
     /// A part of a message that fills its frame and is not the last.
@@ -201,7 +256,8 @@ impl Link {
         }
         flow.next_csn = seq.csn.wrapping_add(1);
         op.staged(seq.csn, len, false);
-        self.finish_plain(1, (index, seq.epoch), (NEXT, len), false, host, out);
+        let frame = self.finish_plain((index, seq.epoch), (NEXT, len), false, host, out);
+        self.slots.stage(1, frame);
         Some(())
     }
 
@@ -209,13 +265,12 @@ impl Link {
     #[inline(always)]
     fn finish_plain<H: Host + ?Sized>(
         &mut self,
-        chunks: u32,
         (flow, epoch): (u32, u8),
         (head_len, len): (u16, u16),
         urgent: bool,
         host: &H,
         out: &mut Staged,
-    ) {
+    ) -> Frame {
         let ack_now = urgent || !self.slots.has_for_requests();
         out.head_len = head_len;
         let head_len = head_len.wrapping_add(HEADER);
@@ -224,17 +279,14 @@ impl Link {
             .wrapping_add(trailer(self.config.payload_crc));
         out.len = len;
         let crc = host.crc32c(0, out.head());
-        self.slots.stage(
-            chunks,
-            Frame {
-                response: false,
-                ack_now,
-                flow,
-                epoch,
-                crc,
-                head_len,
-                len,
-            },
-        );
+        Frame {
+            response: false,
+            ack_now,
+            flow,
+            epoch,
+            crc,
+            head_len,
+            len,
+        }
     }
 }

@@ -69,7 +69,7 @@ impl Link {
         if self.rails_span != 1 {
             return None;
         }
-        let rail = self.rails.first_mut()?;
+        let rail = self.rails.first()?;
         if !rail.attached() || !rail.can_send(Class::Request) {
             return None;
         }
@@ -77,9 +77,25 @@ impl Link {
         if at(&self.tx_flows, frame.flow).is_some_and(|flow| flow.epoch != frame.epoch) {
             return None;
         }
-        let stamp = rail.send(now, slot.0, frame.len, true)?;
-        let ack_now = stamp.ack_now || frame.ack_now || rail.is_window_full();
         self.slots.post_request(0);
+        self.stamp(now, 0, slot, &frame, host, header)
+    }
+
+    /// Numbers a frame that has been marked as posted on a rail that can take it.
+    #[inline(always)]
+    pub(super) fn stamp<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        id: u8,
+        slot: TxSlot,
+        frame: &Frame,
+        host: &H,
+        header: &mut [u8; 40],
+    ) -> Option<Post> {
+        let rail = self.rails.get_mut(usize::from(id))?;
+        let stamp = rail.send(now, slot.0, frame.len, true)?;
+        // The peer should not wait with an acknowledgement this side is waiting for.
+        let ack_now = stamp.ack_now || frame.ack_now || rail.is_window_full();
         let counters = &mut self.counters;
         counters.tx_frames = counters.tx_frames.wrapping_add(1);
         counters.tx_bytes = counters.tx_bytes.wrapping_add(u64::from(frame.len));
@@ -93,7 +109,7 @@ impl Link {
         }
         .seal(frame.crc, |crc, bytes| host.crc32c(crc, bytes), header);
         Some(Post {
-            rail: RailId(0),
+            rail: RailId(id),
             slot,
             len: frame.len,
         })
@@ -219,31 +235,11 @@ impl Link {
         host: &H,
         header: &mut [u8; 40],
     ) -> Option<Post> {
-        let slot_number = u16::try_from(index).ok()?;
-        let payload_crc = self.config.payload_crc;
-        let rail = self.rails.get_mut(usize::from(id))?;
-        let frame = self.slots.get(index)?.frame;
-        let stamp = rail.send(now, slot_number, frame.len, true)?;
-        // The peer should not wait with an acknowledgement this side is waiting for.
-        let ack_now = stamp.ack_now || frame.ack_now || again || rail.is_window_full();
-        let len = frame.len;
-        FrameHeader {
-            head_len: frame.head_len,
-            tag: stamp.tag,
-            packet: stamp.packet,
-            ack: stamp.ack,
-            ack_now,
-            payload_crc,
-        }
-        .seal(frame.crc, |crc, bytes| host.crc32c(crc, bytes), header);
+        let slot = TxSlot(u16::try_from(index).ok()?);
+        let mut frame = self.slots.get(index)?.frame;
+        frame.ack_now |= again;
         self.slots.post(index, id);
-        self.counters.tx_frames = self.counters.tx_frames.wrapping_add(1);
-        self.counters.tx_bytes = self.counters.tx_bytes.wrapping_add(u64::from(len));
-        Some(Post {
-            rail: RailId(id),
-            slot: TxSlot(slot_number),
-            len,
-        })
+        self.stamp(now, id, slot, &frame, host, header)
     }
 
     /// Probes that have been staged, and acknowledgements nothing else has carried.

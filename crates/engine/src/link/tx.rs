@@ -22,15 +22,21 @@ impl Link {
     #[inline]
     pub fn stage<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
         let report = self.is_report_due(now);
-        let seldom = self.respond.bits() & self.read_wait.bits() != NONE
-            || self.join_offer.is_some()
-            || self.resting
-            || self.probe_wanted;
+        let seldom = self.has_seldom();
         // Homes ask until there is nothing: that answer is as frequent as the others.
         if (!seldom && !report && self.active.is_empty()) || self.failed {
             return false;
         }
         self.stage_frame(now, report, seldom, host, out)
+    }
+
+    /// Whether something is to be sent that seldom is, or that takes precautions.
+    #[inline(always)]
+    pub(super) fn has_seldom(&self) -> bool {
+        self.respond.bits() & self.read_wait.bits() != NONE
+            || self.join_offer.is_some()
+            || self.resting
+            || self.probe_wanted
     }
 
     /// `report`: the peer must be told of progress now; `seldom`: something is to be sent that seldom is.
@@ -166,7 +172,7 @@ impl Link {
 
     /// Whether the peer must be told of progress now: an acknowledgement that is due carries it, too.
     #[inline]
-    fn is_report_due(&self, now: Nanos) -> bool {
+    pub(super) fn is_report_due(&self, now: Nanos) -> bool {
         !self.report.is_empty() && (self.report_at <= now || self.any_rail(|rail| rail.ack_due(now)))
     }
 

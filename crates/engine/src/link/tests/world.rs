@@ -415,6 +415,17 @@ impl Pair {
         }
         let mut header = [0; 40];
         let mut posts = VecDeque::new();
+        if side.under_lock && !side.hold_gather {
+            while let Some(post) = side
+                .link
+                .stage_post(now, 1_024, &side.host, &mut side.staged, &mut header)
+            {
+                let staged = *side.staged;
+                side.fill(&staged);
+                posts.push_back((post, header));
+                busy = true;
+            }
+        }
         while side.link.stage(now, &side.host, &mut side.staged) {
             let staged = *side.staged;
             busy = true;
