@@ -346,6 +346,19 @@ impl<'a, H: Home> Turn<'a, H> {
     ) -> &'s [Staged] {
         let mut large = 0_usize;
         let mut count = 0_usize;
+        if let Some(frame) = scratch.staged.first_mut() {
+            // The usual small message is on its way at once.
+            let mut header = [0; 40];
+            let limit = u16::try_from(*left).unwrap_or(u16::MAX);
+            if let Some(post) = link.stage_post(self.now, limit, self.host, frame, &mut header) {
+                *left = left.saturating_sub(usize::from(post.len));
+                self.host
+                    .device
+                    .gather(frame, link.payload_crc(), self.port, self.phase);
+                self.port.post(&post, &header);
+                count = 1;
+            }
+        }
         while count < FRAMES {
             let Some(frame) = scratch.staged.get_mut(large) else {
                 break;
@@ -460,8 +473,9 @@ impl<H: Home> Device<H> {
     /// How the home reaches a region, for as long as the copy phase lasts.
     #[inline]
     fn memory<'a>(&'a self, at: MemAt, _phase: &'a CopyPhase<'_>) -> Option<&'a H::Mem> {
-        // SAFETY: the engine holds the reference until `plan_done` or `staged`, which come later in this turn; the
-        // borrow of the phase keeps the result from outliving it.
+        // SAFETY: the engine holds the reference until `plan_done` or `staged`, which come later in this turn, or, for a
+        // frame of `stage_post`, at least until the next call of the link; the borrow of the phase keeps the result
+        // from outliving it.
         unsafe { self.regions.for_copy(at.mem) }
     }
 }
