@@ -286,6 +286,7 @@ impl<T: Transport> Messenger<T> {
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         let mut handled = 0;
         let mut content = false;
+        let mut overdue = false;
         while let Some(arrival) = self.transport.arrival() {
             match arrival {
                 Arrival::Message { slot, len, from } => {
@@ -301,7 +302,8 @@ impl<T: Transport> Messenger<T> {
             }
             if sink.is_full() {
                 self.content += 1;
-                content = self.content < CONTENT_MAX;
+                overdue = self.content >= CONTENT_MAX;
+                content = !overdue;
                 break;
             }
         }
@@ -312,7 +314,7 @@ impl<T: Transport> Messenger<T> {
                     self.finished_work(cookie, result, sink);
                 }
                 handled += 1;
-                if handled >= EVENTS_MAX || sink.is_full() {
+                if handled >= EVENTS_MAX || sink.is_full() && !overdue {
                     break;
                 }
             }

@@ -525,6 +525,44 @@ fn a_multi_receive_takes_messages_until_little_is_left() {
     assert_eq!(rest, messages[3]);
 }
 
+/// Takes completions, but wants only one receive per call.
+struct OneAtATime<'a>(&'a mut Vec<Completion>, usize);
+
+impl Sink for OneAtATime<'_> {
+    fn complete(&mut self, completion: Completion) {
+        self.0.push(completion);
+    }
+    fn is_full(&self) -> bool {
+        self.0.iter().filter(|c| c.receive).count() > self.1
+    }
+}
+
+#[test]
+fn finished_sends_are_not_forgotten_over_receives_that_never_end() {
+    let mut world = World::new(2, 256);
+    let mut buffers = vec![[0; 8]; 100];
+    for (n, buffer) in buffers.iter_mut().enumerate() {
+        world.receive(B, None, n as u64, 0, buffer, n as u64);
+        world.send(A, B, n as u64, &[1; 8], 0);
+        while world.net.borrow_mut().step(0) {}
+        world.hosts[0].progress(&mut |_| {});
+    }
+    let mut unread = [0; 8];
+    world.receive(A, None, 0, u64::MAX, &mut unread, 0);
+    for n in 0..5 {
+        world.send(B, A, n, &[2; 8], n);
+    }
+    while world.net.borrow_mut().step(0) {}
+    // 100 messages wait, and five sends have ended.
+    let done = &mut world.done[1];
+    for seen in 0..64 {
+        world.hosts[1].progress(&mut OneAtATime(done, seen));
+        let receives = done.iter().filter(|c| c.receive).count();
+        assert_eq!(receives, seen + 1, "a call returns with what it came for");
+    }
+    assert_eq!(done.iter().filter(|c| !c.receive).count(), 5);
+}
+
 #[test]
 fn a_lost_peer_fails_sends_and_a_rendezvous_it_never_finished() {
     let mut world = World::new(2, 8);
