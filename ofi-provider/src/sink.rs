@@ -85,6 +85,12 @@ impl Sink for CqSink<'_> {
     fn is_full(&self) -> bool {
         self.direct.as_ref().is_some_and(|direct| direct.is_full())
     }
+
+    #[inline]
+    fn is_content(&self) -> bool {
+        let some = |direct: &&mut Direct| direct.left < direct.count && direct.stop_when_full;
+        self.direct.as_ref().is_some_and(some)
+    }
 }
 
 impl CqSink<'_> {

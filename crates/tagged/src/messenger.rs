@@ -88,10 +88,16 @@ pub trait Sink {
         self.complete(completion);
     }
 
-    /// Whether the caller has what it came for: [`Messenger::progress`] leaves the rest for later.
+    /// Whether the caller has all it came for: [`Messenger::progress`] leaves the rest for later.
     #[inline]
     fn is_full(&self) -> bool {
         false
+    }
+
+    /// Whether the caller has something to go on with: [`Messenger::progress`] need not drive the transport for more.
+    #[inline]
+    fn is_content(&self) -> bool {
+        self.is_full()
     }
 }
 
@@ -259,14 +265,14 @@ impl<T: Transport> Messenger<T> {
         self.protocol_errors
     }
 
-    /// Completes what has arrived or finished, then drives the transport and does so again, unless the sink is full
-    /// before; returns the number of events handled.
+    /// Completes what has arrived or finished; then, unless the sink is content, drives the transport and does so again.
+    /// Returns the number of events handled.
     #[inline(always)]
     pub fn progress(&mut self, sink: &mut impl Sink) -> usize {
         let mut handled = 0;
         if self.transport.has_events() {
             handled = self.poll(sink);
-            if handled >= EVENTS_MAX || sink.is_full() {
+            if handled >= EVENTS_MAX || sink.is_content() {
                 return handled;
             }
         }
