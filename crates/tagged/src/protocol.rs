@@ -14,6 +14,8 @@ pub(crate) enum Path {
     Packed,
     /// Read by the receiver.
     Rendezvous,
+    /// Copied to a buffer of eager size, from where the receiver reads it.
+    Copied,
 }
 
 /// Which way messages go, by what fits where.
@@ -39,11 +41,12 @@ impl Table {
         if inject { self.stage } else { self.eager }
     }
 
-    /// The way of a message; `None` if it is longer than can be injected, or injected and to be confirmed.
+    /// The way of a message; `None` if it is longer than can be injected.
     #[inline]
     pub(crate) fn choose(&self, len: u64, segments: usize, inject: bool, confirm: bool) -> Option<Path> {
         if inject {
-            return (len <= self.stage && !confirm).then_some(Path::Staged);
+            let path = if confirm { Path::Copied } else { Path::Staged };
+            return (len <= self.stage).then_some(path);
         }
         // Only a rendezvous is answered after the message is in the receiver's buffer.
         Some(if confirm || len > self.eager {
@@ -83,6 +86,7 @@ mod tests {
             );
         }
         assert_eq!(table.choose(0, 0, false, true), Some(Path::Rendezvous));
-        assert_eq!(table.choose(8, 1, true, true), None);
+        assert_eq!(table.choose(8, 1, true, true), Some(Path::Copied));
+        assert_eq!(table.choose(257, 1, true, true), None);
     }
 }

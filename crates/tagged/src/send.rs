@@ -352,40 +352,52 @@ impl<T: Transport> Messenger<T> {
                     len,
                 }
             }
-            Path::Packed => {
-                let mut pack = self.pool.pack(self.config.eager_max as usize);
-                // SAFETY: as above, with a buffer of eager size.
-                unsafe { gather(request.segments, &mut pack) };
-                let payload = Segment {
-                    addr: pack.as_ptr() as u64,
-                    len,
-                };
-                self.pool.held(index).packed = Some(pack);
-                self.sends[index].holds = true;
-                payload
-            }
+            // SAFETY: the caller promises readable segments; the table sends no more than an eager message here.
+            Path::Packed => unsafe { self.pack(index, request.segments, len) },
             Path::Rendezvous => {
                 // SAFETY: the caller's promise covers the time until the receiver has finished.
-                return unsafe { self.post_request(index, request, len) };
+                return unsafe { self.post_request(index, request, request.segments, len) };
+            }
+            Path::Copied => {
+                // SAFETY: as for `Packed`; the copy is kept until the receiver has finished.
+                return unsafe {
+                    let copy = self.pack(index, request.segments, len);
+                    self.post_request(index, request, &[copy], len)
+                };
             }
         };
         // SAFETY: user memory by the caller's promise; staging and packing memory is kept until completion.
         unsafe { self.post_eager(index, request, payload) }
     }
 
+    /// Copies segments of `len` bytes to a buffer of eager size, which the send holds from now on.
+    ///
     /// # Safety
-    /// As [`Messenger::send`].
+    /// The segments are readable, and not longer than that.
+    unsafe fn pack(&mut self, index: u32, segments: &[Segment], len: u64) -> Segment {
+        let mut pack = self.pool.pack(self.config.eager_max as usize);
+        // SAFETY: promised by the caller.
+        unsafe { gather(segments, &mut pack) };
+        let addr = pack.as_ptr() as u64;
+        self.pool.held(index).packed = Some(pack);
+        self.sends[index].holds = true;
+        Segment { addr, len }
+    }
+
+    /// # Safety
+    /// The segments, `len` bytes in all, stay readable until the send completes.
     unsafe fn post_request(
         &mut self,
         index: u32,
         request: &SendRequest<'_>,
+        segments: &[Segment],
         len: u64,
     ) -> Result<(), PostError> {
         self.next_generation = self.next_generation.wrapping_add(1);
         let generation = self.next_generation;
         let mut parts = [(Remote { addr: 0, key: 0 }, 0); MAX_SEGMENTS];
         let mut count = 0;
-        for segment in request.segments.iter().filter(|segment| segment.len > 0) {
+        for segment in segments.iter().filter(|segment| segment.len > 0) {
             // SAFETY: the caller promises that the segment stays readable until the completion, and the
             // exposure is dropped before that is reported.
             let exposed = unsafe { self.transport.expose(*segment)? };

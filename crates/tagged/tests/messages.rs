@@ -334,6 +334,29 @@ fn an_injected_buffer_may_be_reused_at_once() {
 }
 
 #[test]
+fn an_injected_message_to_be_confirmed_is_read_from_a_copy() {
+    for len in [0, 8, 256] {
+        let mut world = World::new(2, 8);
+        world.confirm = true;
+        let mut message = pattern(len, 7);
+        let segment = [Segment {
+            addr: message.as_ptr() as u64,
+            len: len as u64,
+        }];
+        world.send_segments(A, B, 1, &segment, 1, true).unwrap();
+        message.fill(0xee);
+        world.settle();
+        assert!(world.sent(A).is_empty(), "nobody has received it");
+        let mut buffer = vec![0; len];
+        world.receive(B, None, 1, 0, &mut buffer, 2);
+        world.settle();
+        assert_eq!(buffer, pattern(len, 7));
+        assert_eq!(world.sent(A)[0].result, Ok(()));
+        assert_eq!(world.net.borrow().exposed(), 0);
+    }
+}
+
+#[test]
 fn unexpected_messages_beyond_the_bound_make_the_sender_wait_and_none_is_lost() {
     let mut world = World::with(2, 8, 4 * 400);
     let messages: Vec<Vec<u8>> = (0..40).map(|n| pattern(400, n)).collect();
