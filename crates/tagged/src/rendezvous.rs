@@ -134,7 +134,8 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// A sender asks about a rendezvous. One that is neither waiting nor being read nor about to be answered has ended,
-    /// and the answer is lost, or arrives before this one.
+    /// and the answer is lost, or arrives before this one. Without room for the answer now there is none, lest questions
+    /// pile up: the sender asks again.
     pub(crate) fn asked(&mut self, from: PeerId, id: u64) {
         let reading = |reading: &Reading| !reading.ended && reading.from == from && reading.rts.id == id;
         let waiting = |message: &Message| message.from == from && message.body.is_remote(id);
@@ -143,7 +144,7 @@ impl<T: Transport> Messenger<T> {
             && !self.messages.iter().any(waiting)
             && !self.deferred.iter().any(answering)
         {
-            self.finish(from, id, End::Unknown);
+            self.try_finish(from, id, End::Unknown);
         }
     }
 

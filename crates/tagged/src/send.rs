@@ -587,6 +587,14 @@ impl<T: Transport> Messenger<T> {
     /// Tells a sender that its rendezvous is over. Whether it hears of it does not matter here: if it does not, it
     /// asks.
     pub(crate) fn finish(&mut self, to: PeerId, id: u64, end: End) {
+        if !self.try_finish(to, id, end) {
+            self.deferred
+                .push_back(crate::messenger::Deferred::Fin { to, id, end });
+        }
+    }
+
+    /// As [`Messenger::finish`]; false if there is no room for it now.
+    pub(crate) fn try_finish(&mut self, to: PeerId, id: u64, end: End) -> bool {
         let header = Header::Fin { id, end }.encode();
         // SAFETY: there is no payload.
         match unsafe {
@@ -597,11 +605,10 @@ impl<T: Transport> Messenger<T> {
                 self.in_transport += 1;
                 self.dirty = true;
             }
-            Err(PostError::Full) => self
-                .deferred
-                .push_back(crate::messenger::Deferred::Fin { to, id, end }),
+            Err(PostError::Full) => return false,
             Err(PostError::Unreachable | PostError::Dead) => {}
         }
+        true
     }
 }
 

@@ -671,6 +671,22 @@ fn a_rendezvous_the_peer_has_still_to_finish_survives_a_lost_link_and_probes() {
 }
 
 #[test]
+fn questions_that_cannot_be_answered_now_are_not_kept() {
+    let mut world = World::new(2, 8);
+    let mut wire = Wire::new(&world.net, 0);
+    for id in 0..8 {
+        // SAFETY: there is no payload.
+        unsafe { wire.send(B, [4, 0, id], Segment::EMPTY, u64::MAX) }.unwrap();
+    }
+    wire.submit();
+    world.net.borrow_mut().depth = 0;
+    world.settle();
+    assert_eq!(world.net.borrow().in_flight(0, 1), 0);
+    assert!(world.hosts[1].drained());
+    assert_eq!(world.hosts[1].protocol_errors(), 0);
+}
+
+#[test]
 fn a_sender_that_dies_fails_the_receive_that_reads_from_it() {
     let mut world = World::new(2, 8);
     let message = pattern(5000, 1);
