@@ -34,7 +34,8 @@ const RX_SLOTS: Param = Param {
 const UNEXPECTED_MAX: Param = Param {
     name: c"unexpected_max",
     help:
-        c"Bytes of unexpected messages an endpoint keeps outside its receive buffers before senders have to \
+        c"Memory in bytes for the unexpected messages an endpoint keeps outside its receive buffers; each costs its \
+            length and about 400 bytes, one longer than FI_USB4_EAGER_SIZE only the latter. Beyond it senders have to \
             wait. 0 or more, default 268435456.",
     default: 256 << 20,
     range: (0, usize::MAX),
@@ -54,7 +55,7 @@ pub(crate) struct Params {
     pub(crate) eager_size: usize,
     /// Receive slots.
     pub(crate) rx_slots: usize,
-    /// Bytes of unexpected messages.
+    /// Memory for unexpected messages.
     pub(crate) unexpected_max: usize,
     /// Submission queue entries.
     pub(crate) tx_size: usize,

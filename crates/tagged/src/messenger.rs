@@ -37,8 +37,9 @@ pub struct Config {
     pub eager_max: u32,
     /// Most sends outstanding.
     pub max_sends: usize,
-    /// Bytes of unexpected messages kept outside the receive slots. Beyond it messages stay in their slots,
-    /// and when those run out senders wait.
+    /// Memory for unexpected messages outside the receive slots, in bytes: of payload, and of bookkeeping for each,
+    /// also for empty ones and for requests to send. Beyond it messages stay in their slots, and when those run out
+    /// senders wait.
     pub unexpected_max: usize,
 }
 
@@ -181,8 +182,8 @@ pub struct Messenger<T: Transport> {
     pub(crate) claimed: Vec<(u64, u32)>,
     /// Slots that hold unexpected messages.
     pub(crate) slots_held: usize,
-    /// Bytes of unexpected messages outside slots.
-    pub(crate) spilled: usize,
+    /// Bytes charged for unexpected messages outside slots.
+    pub(crate) kept: usize,
     pub(crate) deferred: VecDeque<Deferred>,
     pub(crate) slots: usize,
     /// Slots to be given back to the transport.
@@ -223,7 +224,7 @@ impl<T: Transport> Messenger<T> {
             unexpected: [UnexpectedQueue::new(), UnexpectedQueue::new()],
             claimed: Vec::new(),
             slots_held: 0,
-            spilled: 0,
+            kept: 0,
             deferred: VecDeque::with_capacity(1024),
             slots: slots as usize,
             returned: Vec::with_capacity(slots as usize),
@@ -399,12 +400,11 @@ impl<T: Transport> Messenger<T> {
         let request = bytes
             .get(crate::HEADER_LEN..)
             .and_then(crate::header::Rts::decode);
+        if let (Some(Header::Rts(envelope)), Some(request)) = (header, request) {
+            return self.requested(slot, from, envelope, request, sink);
+        }
         self.repost(slot);
         let good = match (header, request) {
-            (Some(Header::Rts(envelope)), Some(request)) => {
-                self.requested(from, envelope, request, sink);
-                true
-            }
             (Some(Header::Fin { id, end }), _) => {
                 self.finished(from, id, end, sink);
                 true

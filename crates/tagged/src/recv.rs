@@ -286,14 +286,22 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// A request to send has arrived.
-    pub(crate) fn requested(&mut self, from: PeerId, envelope: Envelope, rts: Rts, sink: &mut impl Sink) {
+    pub(crate) fn requested(
+        &mut self,
+        slot: u32,
+        from: PeerId,
+        envelope: Envelope,
+        rts: Rts,
+        sink: &mut impl Sink,
+    ) {
         let class = of(envelope.class);
         match self.posted[class].find(&mut self.receives, from, envelope.tag) {
             Some(index) => {
+                self.repost(slot);
                 let target = self.take_target(index, rts.total);
                 self.start_reading(from, envelope, rts, target, sink);
             }
-            None => self.enqueue(from, envelope, Body::Remote(rts)),
+            None => self.keep_request(slot, from, envelope, rts),
         }
     }
 
@@ -350,7 +358,7 @@ impl<T: Transport> Messenger<T> {
         let message = &self.messages[index];
         let (from, envelope, len) = (message.from, message.envelope, message.len());
         match &message.body {
-            Body::Remote(rts) => {
+            Body::Remote { rts, .. } => {
                 let rts = *rts;
                 self.free_message(index);
                 return self.start_reading(from, envelope, rts, target, sink);

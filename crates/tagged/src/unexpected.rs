@@ -1,10 +1,19 @@
 //! Messages without a receive: where they are kept, and how they are bounded.
+//!
+//! A message outside the receive slots is charged its payload and [`BOOKKEEPING`], an empty one and a request to send
+//! the latter alone; together they are charged at most [`Config::unexpected_max`](crate::Config). What exceeds that
+//! stays in its receive slot, so what is kept in all is bounded by the limit and the number of slots, whatever peers
+//! send: when no slot is left, senders wait.
 
 use crate::header::{End, Envelope, HEADER_BYTES, HEADER_LEN, Rts};
 use crate::matching::{Pattern, Unexpected};
 use crate::messenger::of;
 use crate::slab::Links;
 use crate::{Messenger, PeerId, Transport};
+
+/// Bytes a kept message is charged beside its payload: its entry, twice because the pool of entries grows by doubling,
+/// and what an allocator adds to a payload.
+pub(crate) const BOOKKEEPING: usize = 2 * size_of::<Message>() + 32;
 
 /// Where an unexpected message is.
 #[derive(Debug)]
@@ -13,14 +22,14 @@ pub(crate) enum Body {
     Slot { slot: u32, len: u32 },
     /// Copied out of its slot.
     Spilled(Box<[u8]>),
-    /// At its sender.
-    Remote(Rts),
+    /// At its sender; the request may still lie in its slot.
+    Remote { rts: Rts, slot: Option<u32> },
 }
 
 impl Body {
     /// Whether it is that of rendezvous `id`.
     pub(crate) fn is_remote(&self, id: u64) -> bool {
-        matches!(self, Self::Remote(rts) if rts.id == id)
+        matches!(self, Self::Remote { rts, .. } if rts.id == id)
     }
 }
 
@@ -39,7 +48,7 @@ impl Message {
         match &self.body {
             Body::Slot { len, .. } => u64::from(*len),
             Body::Spilled(bytes) => bytes.len() as u64,
-            Body::Remote(rts) => rts.total,
+            Body::Remote { rts, .. } => rts.total,
         }
     }
 }
@@ -125,7 +134,7 @@ impl<T: Transport> Messenger<T> {
     }
 
     fn drop_message(&mut self, index: u32) {
-        if let Body::Remote(rts) = self.messages[index].body {
+        if let Body::Remote { rts, .. } = self.messages[index].body {
             let from = self.messages[index].from;
             self.finish(from, rts.id, End::Received);
             self.flush_due();
@@ -136,26 +145,24 @@ impl<T: Transport> Messenger<T> {
     /// Frees a message and the memory it is in.
     pub(crate) fn free_message(&mut self, index: u32) {
         match std::mem::replace(&mut self.messages[index].body, Body::Spilled(Box::default())) {
-            Body::Slot { slot, .. } => {
+            Body::Slot { slot, .. } | Body::Remote { slot: Some(slot), .. } => {
                 self.slots_held -= 1;
                 self.repost(slot);
             }
-            Body::Spilled(bytes) => self.spilled -= bytes.len(),
-            Body::Remote(_) => {}
+            Body::Spilled(bytes) => self.kept -= bytes.len() + BOOKKEEPING,
+            Body::Remote { slot: None, .. } => self.kept -= BOOKKEEPING,
         }
         self.messages.free(index);
     }
 
     /// Keeps an eager message that matches no receive. It stays in its slot while half of the slots are free
-    /// of such messages, then it is copied, up to a bound, then it stays again: senders wait when no slot is
+    /// of such messages, then it is copied, up to the bound, then it stays again: senders wait when no slot is
     /// left.
     pub(crate) fn keep(&mut self, slot: u32, len: u32, from: PeerId, envelope: Envelope) {
         let payload = len.saturating_sub(HEADER_BYTES);
         let crowded = self.slots_held >= self.slots / 2;
-        let room = self.spilled + payload as usize <= self.config.unexpected_max;
-        let body = if (crowded || payload == 0) && room {
+        let body = if (crowded || payload == 0) && self.charge(payload as usize) {
             let bytes: Box<[u8]> = self.transport.slot(slot, len)[HEADER_LEN..].into();
-            self.spilled += bytes.len();
             self.repost(slot);
             Body::Spilled(bytes)
         } else {
@@ -165,7 +172,29 @@ impl<T: Transport> Messenger<T> {
         self.enqueue(from, envelope, body);
     }
 
-    pub(crate) fn enqueue(&mut self, from: PeerId, envelope: Envelope, body: Body) {
+    /// Keeps a request to send that matches no receive, in its slot if it exceeds the bound.
+    pub(crate) fn keep_request(&mut self, slot: u32, from: PeerId, envelope: Envelope, rts: Rts) {
+        let slot = if self.charge(0) {
+            self.repost(slot);
+            None
+        } else {
+            self.slots_held += 1;
+            Some(slot)
+        };
+        self.enqueue(from, envelope, Body::Remote { rts, slot });
+    }
+
+    /// Charges a message of `payload` bytes that is to be kept outside its slot, if the bound allows that.
+    fn charge(&mut self, payload: usize) -> bool {
+        let kept = self.kept.saturating_add(payload + BOOKKEEPING);
+        let room = kept <= self.config.unexpected_max;
+        if room {
+            self.kept = kept;
+        }
+        room
+    }
+
+    fn enqueue(&mut self, from: PeerId, envelope: Envelope, body: Body) {
         let message = Message {
             envelope,
             from,
@@ -175,5 +204,15 @@ impl<T: Transport> Messenger<T> {
         };
         let index = self.messages.insert(message);
         self.unexpected[of(envelope.class)].push(&mut self.messages, index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bookkeeping_is_what_the_documentation_of_the_limit_says() {
+        assert!((350..450).contains(&BOOKKEEPING), "{BOOKKEEPING}");
     }
 }

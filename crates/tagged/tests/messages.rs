@@ -375,6 +375,33 @@ fn unexpected_messages_beyond_the_bound_make_the_sender_wait_and_none_is_lost() 
 }
 
 #[test]
+fn empty_messages_and_requests_to_send_are_bounded_too() {
+    for len in [0, 1, 400, 3000] {
+        for (unexpected_max, most) in [(0, 8), (4096, 8 + 12)] {
+            let mut world = World::with(2, 8, unexpected_max);
+            let messages: Vec<Vec<u8>> = (0..40).map(|n| pattern(len, n)).collect();
+            for (n, message) in messages.iter().enumerate() {
+                world.send(A, B, n as u64, message, n as u64);
+            }
+            world.settle();
+            let taken = 40 - world.net.borrow().in_flight(0, 1);
+            assert!((8..=most).contains(&taken), "{taken} of {len} bytes were taken");
+            let mut buffers = vec![vec![0; len]; 40];
+            for (n, buffer) in buffers.iter_mut().enumerate() {
+                world.receive(B, Some(A), n as u64, 0, buffer, n as u64);
+                world.settle();
+            }
+            assert_eq!(buffers, messages);
+            assert_eq!(world.sent(A).len(), 40);
+            // What was charged has been given back.
+            world.send(A, B, 50, &messages[0], 50);
+            world.settle();
+            assert_eq!(world.net.borrow().in_flight(0, 1), 0);
+        }
+    }
+}
+
+#[test]
 fn a_full_send_queue_says_so_and_takes_more_later() {
     let mut world = World::new(2, 8);
     world.net.borrow_mut().depth = 4;
