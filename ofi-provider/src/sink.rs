@@ -108,7 +108,8 @@ impl CqSink<'_> {
             };
             *count = count.wrapping_add(1);
         }
-        if done.token == COUNT_ONLY && done.result.is_ok() {
+        // That a multi-receive buffer is the application's again is said whatever it selects.
+        if done.token == COUNT_ONLY && done.result.is_ok() && !done.last {
             return;
         }
         let source = address(self.avs, self.av, done.from);
