@@ -108,7 +108,7 @@ pub(crate) fn size(value: u64) -> usize {
 #[repr(C)]
 pub(crate) struct Av {
     fid: fid_av,
-    domain: Arc<Shared>,
+    pub(crate) domain: Arc<Shared>,
     pub(crate) index: u32,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct CntrState {
 #[repr(C)]
 pub(crate) struct Cntr {
     fid: fid_cntr,
-    domain: Arc<Shared>,
+    pub(crate) domain: Arc<Shared>,
     pub(crate) index: u32,
 }
 

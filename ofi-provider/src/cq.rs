@@ -22,7 +22,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(50);
 #[repr(C)]
 pub(crate) struct Cq {
     fid: fid_cq,
-    domain: Arc<Shared>,
+    pub(crate) domain: Arc<Shared>,
     pub(crate) index: u32,
     format: c_int,
     wait: Option<Arc<Wait>>,

@@ -326,11 +326,15 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                 let Some(cq) = (unsafe { CqHandle::get(other.cast()) }) else {
                     return -FI_EINVAL;
                 };
-                let Some(queue) = cqs.get_mut(cq.index) else {
+                let Some(queue) = cqs.get_mut(cq.index).filter(|_| ep.shares(&cq.domain)) else {
                     return -FI_EINVAL;
                 };
                 if flags & (FI_SEND | FI_RECV) == 0 {
                     return -FI_EBADFLAGS;
+                }
+                let bound = &this.settings.bound;
+                if taken(flags, bound.tx_cq, bound.rx_cq) {
+                    return -FI_EINVAL;
                 }
                 let selective = flags & FI_SELECTIVE_COMPLETION != 0;
                 if flags & FI_SEND != 0 {
@@ -349,7 +353,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                 let Some(av) = (unsafe { AvHandle::get(other.cast()) }) else {
                     return -FI_EINVAL;
                 };
-                if this.av != UNBOUND {
+                if this.av != UNBOUND || !ep.shares(&av.domain) {
                     return -FI_EINVAL;
                 }
                 let Some(vector) = avs.get_mut(av.index) else {
@@ -364,9 +368,13 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                 let Some(cntr) = (unsafe { CntrHandle::get(other.cast()) }) else {
                     return -FI_EINVAL;
                 };
-                let Some(counter) = cntrs.get_mut(cntr.index) else {
+                let Some(counter) = cntrs.get_mut(cntr.index).filter(|_| ep.shares(&cntr.domain)) else {
                     return -FI_EINVAL;
                 };
+                let bound = &this.settings.bound;
+                if taken(flags, bound.tx_cntr, bound.rx_cntr) {
+                    return -FI_EINVAL;
+                }
                 // Counters of remote access never count, as there is none.
                 if flags & FI_SEND != 0 {
                     this.settings.bound.tx_cntr = cntr.index;
@@ -384,6 +392,11 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             _ => -FI_ENOSYS,
         }
     })
+}
+
+/// Whether a direction among `flags` has an object already.
+fn taken(flags: u64, tx: u32, rx: u32) -> bool {
+    (flags & FI_SEND != 0 && tx != UNBOUND) || (flags & FI_RECV != 0 && rx != UNBOUND)
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
@@ -419,6 +432,11 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 }
 
 impl Ep {
+    /// Whether an object of `domain` is one of this endpoint's: their indices mean the same.
+    fn shares(&self, domain: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.domain, domain)
+    }
+
     fn enable(&self) -> c_int {
         let mut state = self.domain.lock();
         let State { eps, cqs, avs, .. } = &mut *state;

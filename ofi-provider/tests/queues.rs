@@ -126,3 +126,125 @@ fn a_busy_endpoint_does_not_keep_another_one_of_its_queue_waiting() {
     let first = (0..4).map(|_| wait(cq, 1).unwrap()[0].op_context as usize);
     assert!(first.collect::<Vec<_>>().contains(&2));
 }
+
+/// An endpoint of the world's, bound to nothing.
+fn bare(world: &mut Opened) -> *mut fid {
+    let mut ep = std::ptr::null_mut();
+    let rc =
+        unsafe { ((*(*world.domain).ops).endpoint)(world.domain, world.info, &mut ep, std::ptr::null_mut()) };
+    assert_eq!(rc, 0);
+    ep.cast()
+}
+
+fn bind(ep: *mut fid, object: *mut fid, flags: u64) -> i32 {
+    unsafe { ((*(*ep).ops).bind)(ep, object, flags) }
+}
+
+fn counter(world: &Opened) -> *mut fid {
+    let mut attr: fi_cntr_attr = unsafe { std::mem::zeroed() };
+    attr.events = FI_CNTR_EVENTS_COMP;
+    let mut cntr = std::ptr::null_mut();
+    let rc = unsafe {
+        ((*(*world.domain).ops).cntr_open)(world.domain, &mut attr, &mut cntr, std::ptr::null_mut())
+    };
+    assert_eq!(rc, 0);
+    cntr.cast()
+}
+
+#[test]
+fn a_direction_takes_one_queue_and_one_counter() {
+    let _alone = alone();
+    let mut world = Opened::new();
+    let queue = |world: &Opened| world.cq(FI_CQ_FORMAT_TAGGED, FI_WAIT_NONE).cast::<fid>();
+    let (first, second) = (queue(&world), queue(&world));
+    let (counts, others) = (counter(&world), counter(&world));
+    let ep = bare(&mut world);
+    for (object, other) in [(first, second), (counts, others)] {
+        assert_eq!(bind(ep, object, FI_RECV), 0);
+        assert_eq!(bind(ep, other, FI_RECV), -FI_EINVAL);
+        assert_eq!(bind(ep, object, FI_RECV), -FI_EINVAL);
+        assert_eq!(bind(ep, other, FI_SEND | FI_RECV), -FI_EINVAL, "all or nothing");
+        assert_eq!(bind(ep, other, FI_SEND), 0);
+    }
+    for object in [ep, first, second, counts, others] {
+        assert_eq!(close(object), 0, "nothing is left bound");
+    }
+}
+
+#[test]
+fn objects_of_another_domain_are_refused() {
+    let _alone = alone();
+    let (mut here, there) = (Opened::new(), Opened::new());
+    let cq = there.cq(FI_CQ_FORMAT_TAGGED, FI_WAIT_NONE).cast::<fid>();
+    let cntr = counter(&there);
+    // What has the same index here.
+    let (mine, counts) = (
+        here.cq(FI_CQ_FORMAT_TAGGED, FI_WAIT_NONE).cast::<fid>(),
+        counter(&here),
+    );
+    let ep = bare(&mut here);
+    assert_eq!(bind(ep, cq, FI_SEND | FI_RECV), -FI_EINVAL);
+    assert_eq!(bind(ep, there.av.cast(), 0), -FI_EINVAL);
+    assert_eq!(bind(ep, cntr, FI_SEND), -FI_EINVAL);
+    for object in [ep, cq, cntr, mine, counts, there.av.cast(), here.av.cast()] {
+        assert_eq!(close(object), 0);
+    }
+}
+
+#[test]
+fn a_multi_receive_buffer_is_given_back_though_its_completions_are_not_selected() {
+    let _alone = alone();
+    let mut world = Opened::new();
+    let sender = world.endpoint();
+    for (counted, other) in [(false, false), (true, false), (false, true)] {
+        let cq = world.cq(FI_CQ_FORMAT_TAGGED, FI_WAIT_NONE);
+        let sends = world.cq(FI_CQ_FORMAT_TAGGED, FI_WAIT_NONE);
+        let ep = bare(&mut world);
+        assert_eq!(bind(ep, world.av.cast(), 0), 0);
+        assert_eq!(bind(ep, cq.cast(), FI_RECV | FI_SELECTIVE_COMPLETION), 0);
+        assert_eq!(bind(ep, sends.cast(), FI_SEND), 0);
+        if counted {
+            assert_eq!(bind(ep, counter(&world), FI_RECV), 0);
+        }
+        assert_eq!(
+            unsafe { ((*(*ep).ops).control)(ep, FI_ENABLE, std::ptr::null_mut()) },
+            0
+        );
+        let mut receiver = Endpoint {
+            ep: ep.cast(),
+            cq,
+            address: 0,
+        };
+        receiver.address = world.insert(&receiver.name());
+        let mut buffer = [0u8; 1000];
+        let iov = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        let mut msg: fi_msg = unsafe { std::mem::zeroed() };
+        (msg.msg_iov, msg.iov_count) = (&iov, 1);
+        (msg.addr, msg.context) = (FI_ADDR_UNSPEC, 7 as *mut _);
+        let rc = unsafe { ((*(*receiver.ep).msg).recvmsg)(receiver.ep, &msg, FI_MULTI_RECV) };
+        assert_eq!(rc, 0);
+        for _ in 0..4 {
+            let (buf, to) = ([1u8; 240].as_ptr().cast(), receiver.address);
+            assert_eq!(
+                unsafe { ((*(*sender.ep).msg).inject)(sender.ep, buf, 240, to) },
+                0
+            );
+        }
+        if other {
+            // Somebody else's call meets it.
+            for _ in 0..10_000 {
+                sender.drive();
+                let _ = read(sends, 1);
+            }
+        }
+        let done = wait(cq, 4).unwrap();
+        assert_eq!(done.len(), 1, "only that the buffer is free");
+        assert_eq!(
+            (done[0].op_context as usize, done[0].flags & FI_MULTI_RECV),
+            (7, FI_MULTI_RECV)
+        );
+    }
+}
