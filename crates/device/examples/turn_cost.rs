@@ -231,7 +231,7 @@ fn side(local: u128, peer: u128, mine: &Arc<Bytes>, theirs: &Arc<Bytes>) -> Side
 #[inline(never)]
 fn counted(side: &mut Side, submit: bool, frames: &[(TxSlot, u16)]) {
     let held = if submit {
-        side.device.submit_held(side.ep, side.now).1
+        side.device.submit_held(side.ep, side.now).held
     } else {
         None
     };

@@ -93,7 +93,7 @@ impl<H: Home> Device<H> {
                 self.sweep(slot, ep, now);
             }
             if why & RETRY != 0 {
-                progress |= self.drain_sq(slot, ep, now).0;
+                progress |= self.drain_sq(slot, ep, now).any;
             }
             if why & STARVED != 0 {
                 progress |= self.feed(slot, ep, now);

@@ -80,3 +80,4 @@ pub use memory::RegionSlot;
 pub use owner::{Expired, Leave, Notified, Owner};
 pub use pump::{Arrivals, Scratch, Serviced};
 pub use source::SourceSlot;
+pub use submit::Submitted;

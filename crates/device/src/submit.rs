@@ -25,6 +25,28 @@ enum Taken {
 /// The link whose lock is held from entry to entry.
 struct Session<'a, H: Home> {
     held: Option<LinkHeld<'a, H>>,
+    /// Others were held before.
+    others: bool,
+}
+
+/// What [`Device::submit_held`] has found.
+pub struct Submitted<'a, H: Home> {
+    /// There was something.
+    pub any: bool,
+    /// The lock of the link that was given work last.
+    pub held: Option<LinkHeld<'a, H>>,
+    /// Other links may have been given work as well.
+    pub others: bool,
+}
+
+impl<H: Home> Submitted<'_, H> {
+    fn nothing() -> Self {
+        Self {
+            any: false,
+            held: None,
+            others: false,
+        }
+    }
 }
 
 impl<H: Home> Device<H> {
@@ -32,22 +54,23 @@ impl<H: Home> Device<H> {
     /// was anything. Call [`Self::turn`] on the links afterwards.
     #[inline]
     pub fn submit(&self, ep: EndpointId, now: Nanos) -> bool {
-        self.submit_held(ep, now).0
+        self.submit_held(ep, now).any
     }
 
-    /// As [`Self::submit`]; also returns the lock of the link that was given work last, still held, for
-    /// [`Self::turn`].
+    /// As [`Self::submit`], for a caller that goes on with [`Self::turn`] at once.
     #[inline]
-    pub fn submit_held(&self, ep: EndpointId, now: Nanos) -> (bool, Option<LinkHeld<'_, H>>) {
+    pub fn submit_held(&self, ep: EndpointId, now: Nanos) -> Submitted<'_, H> {
         let Some(slot) = self.endpoint(ep) else {
-            return (false, None);
+            return Submitted::nothing();
         };
-        let mut progress = false;
+        let mut fed = false;
         if slot.attention.load(Ordering::Acquire) & (HUNGRY | STARVED) != 0 {
-            progress = self.feed(slot, ep, now);
+            fed = self.feed(slot, ep, now);
         }
-        let (drained, held) = self.drain_sq(slot, ep, now);
-        (drained | progress, held)
+        let mut submitted = self.drain_sq(slot, ep, now);
+        submitted.any |= fed;
+        submitted.others |= fed;
+        submitted
     }
 
     /// [`Self::submit`] for every endpoint; for homes that poll their clients' queues.
@@ -84,19 +107,16 @@ impl<H: Home> Device<H> {
         }
     }
 
-    /// Takes entries off an endpoint's submission queue. Returns whether there were any, and the lock of the link
-    /// that was given work last.
-    pub(crate) fn drain_sq(
-        &self,
-        slot: &EndpointSlot<H>,
-        ep: EndpointId,
-        now: Nanos,
-    ) -> (bool, Option<LinkHeld<'_, H>>) {
+    /// Takes entries off an endpoint's submission queue.
+    pub(crate) fn drain_sq(&self, slot: &EndpointSlot<H>, ep: EndpointId, now: Nanos) -> Submitted<'_, H> {
         let mut guard = slot.tx.lock();
         let Some(tx) = guard.as_mut().filter(|tx| tx.id == ep) else {
-            return (false, None);
+            return Submitted::nothing();
         };
-        let mut session = Session { held: None };
+        let mut session = Session {
+            held: None,
+            others: false,
+        };
         let mut count = 0_u32;
         while count < BATCH {
             let sqe = match tx.sq.peek() {
@@ -125,7 +145,11 @@ impl<H: Home> Device<H> {
         if count == BATCH {
             self.attend(slot, ep, RETRY);
         }
-        (count != 0, session.held)
+        Submitted {
+            any: count != 0,
+            held: session.held,
+            others: session.others,
+        }
     }
 
     /// Receives have been posted, or completions polled, on an endpoint messages wait for.
@@ -171,8 +195,7 @@ impl<H: Home> Device<H> {
             self.close_flows(&mut tx.handles, now);
         }
         self.close_target(ep, now);
-        let (drained, held) = self.drain_sq(slot, ep, now);
-        drop(held);
+        let drained = self.drain_sq(slot, ep, now).any;
         drained | self.flush_receives(slot, ep)
     }
 
@@ -295,7 +318,7 @@ impl<H: Home> Device<H> {
             handle.flow = None;
         }
         // The link may have come back under another name since the handle was made.
-        session.held = None;
+        session.others |= session.held.take().is_some();
         handle.link = self.link_to(handle.dst.node).ok_or(CqeStatus::Unreachable)?;
         session.hold(self, handle.link);
         let link = session.link().ok_or(CqeStatus::Unreachable)?;
@@ -415,7 +438,7 @@ impl<'a, H: Home> Session<'a, H> {
             return true;
         }
         // The other link's lock goes first: no thread holds two.
-        self.held = None;
+        self.others |= self.held.take().is_some();
         self.held = device
             .link_slot(id)
             .and_then(|slot| slot.touch(id))

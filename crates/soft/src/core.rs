@@ -449,8 +449,8 @@ impl Core {
                 turn.posted = true;
             }
             Work::Queue(endpoint) => {
-                let (taken, held) = self.device.submit_held(endpoint, turn.time());
-                if let Some(held) = held {
+                let submitted = self.device.submit_held(endpoint, turn.time());
+                if let Some(held) = submitted.held {
                     let port = poller.roster.ports.iter().find(|port| port.link == held.id());
                     if let Some(port) = port.filter(|port| !port.is_broken()) {
                         // SAFETY: the caller is the owner.
@@ -464,12 +464,12 @@ impl Core {
                         }
                     }
                 }
-                if taken && !turn.look {
+                if submitted.any && !submitted.others && !turn.look {
                     // The client waits for nothing yet.
                     return true;
                 }
-                done |= taken;
-                turn.posted = taken;
+                done |= submitted.any;
+                turn.posted = submitted.any;
             }
         }
         for endpoint in poller.roster.endpoints.iter() {

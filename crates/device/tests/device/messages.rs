@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::world::{Memory, Shape, Side, User, World, deliver, pattern, rma, send};
+use crate::world::{Memory, Shape, Side, User, World, add_link, deliver, pattern, rma, send};
 use usb4_device::{Access, EndpointKind, Keys, RegionConfig};
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op, Sqe, cqe_flags, sqe_flags};
 
@@ -358,4 +358,32 @@ fn plain_addresses_work_where_the_device_reaches_the_process_and_nowhere_else() 
     drop(space);
     world.device(&a).remove_client(client, world.now).unwrap();
     assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn entries_for_two_links_leave_a_word_that_there_is_another_one_to_serve() {
+    let world = World::new();
+    let (mut a, b) = world.pair();
+    let device = &world.sides[0].device;
+    let (_port, loopback) = add_link(device, 1, 1, 0, |_| ());
+    let myself = device.create_ah(a.client, a.ep, &a.addr).unwrap();
+    let to = a.ah;
+    let mut post = |handles: &[u32]| {
+        for ah in handles {
+            a.ah = *ah;
+            a.post(send(0, Keys { local: 0, remote: 0 }, 0, 0));
+        }
+        a.sq.publish();
+        let submitted = device.submit_held(a.ep, 0);
+        (
+            submitted.any,
+            submitted.held.map(|held| held.id()),
+            submitted.others,
+        )
+    };
+    let other = world.sides[0].link;
+    assert_eq!(post(&[to, to]), (true, Some(other), false));
+    assert_eq!(post(&[to, myself]), (true, Some(loopback), true));
+    assert_eq!(post(&[]), (false, None, false));
+    drop(b);
 }

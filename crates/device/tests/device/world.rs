@@ -232,7 +232,7 @@ impl Side {
     }
 }
 
-fn add_link(
+pub(crate) fn add_link(
     device: &Device<TestHome>,
     node: u128,
     peer: u128,

@@ -199,7 +199,7 @@ impl Side {
     /// A turn of whoever drives this host.
     #[inline(always)]
     fn turn(&mut self, now: Nanos) {
-        let (_, held) = self.device.submit_held(self.ep, now);
+        let held = self.device.submit_held(self.ep, now).held;
         let wire = &self.wire;
         self.device.turn(
             self.link,
