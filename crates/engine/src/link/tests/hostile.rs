@@ -181,7 +181,7 @@ fn responses_without_a_request_change_nothing() {
     let mut forger = Forger::new();
     let flow = forger.pair.open(1);
     let responses = [
-        Response::ExecAck { csn: 5 },
+        Response::ExecAck { csn: 1 },
         Response::Nak {
             csn: 0,
             code: NakCode::Rnr,

@@ -4,4 +4,5 @@ mod life;
 mod loss;
 mod refusal;
 mod soak;
+mod ways;
 mod world;
