@@ -197,8 +197,19 @@ impl Peer {
     }
 }
 
-/// Everything that can be seen of a link that meets such a peer.
-fn run(seed: u64, long_way: bool) -> (Counters, Usage, Vec<(u64, Status, u32)>, Vec<(u64, Status)>, u64) {
+/// Everything that can be seen of a link.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    counters: Counters,
+    usage: Usage,
+    received: Vec<(u64, Status, u32)>,
+    done: Vec<(u64, Status)>,
+    /// All frames it has sent, in a number.
+    frames: u64,
+}
+
+/// What is seen of a link that meets such a peer.
+fn run(seed: u64, long_way: bool) -> Seen {
     let mut pair = Pair::new();
     pair.sides[1].link.long_way = long_way;
     let trace = Rc::new(Cell::new(0));
@@ -255,8 +266,13 @@ fn run(seed: u64, long_way: bool) -> (Counters, Usage, Vec<(u64, Status, u32)>, 
     pair.sides[1].hold_plans = false;
     pair.run_for(100_000);
     let link = &pair.sides[1].link;
-    let seen = (*link.counters(), link.usage());
-    (seen.0, seen.1, pair.received(1), pair.done(1), trace.get())
+    Seen {
+        counters: *link.counters(),
+        usage: link.usage(),
+        received: pair.received(1),
+        done: pair.done(1),
+        frames: trace.get(),
+    }
 }
 
 #[test]
@@ -264,8 +280,8 @@ fn a_peer_that_sends_anything_cannot_tell_the_ways_apart() {
     let (mut executed, mut completed) = (0, 0);
     for seed in 0..300 {
         let [short, long] = [false, true].map(|long_way| run(seed, long_way));
-        executed += short.0.executed;
-        completed += short.0.completed;
+        executed += short.counters.executed;
+        completed += short.counters.completed;
         assert_eq!(short, long, "seed {seed}");
     }
     assert!(
