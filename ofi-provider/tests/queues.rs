@@ -60,8 +60,9 @@ fn sends_and_receives_go_to_their_own_queues_whichever_is_read() {
         for (n, buffer) in buffers.iter_mut().enumerate() {
             a.trecv(FI_ADDR_UNSPEC, buffer, n as u64, 0, 10 + n);
         }
+        let message = [round; 64];
         for n in 0..4 {
-            assert_eq!(a.tsend(&a, &[round; 64], n, 20 + n as usize), 0);
+            assert_eq!(a.tsend(&a, &message, n, 20 + n as usize), 0);
         }
         let first = [receives, sends][usize::from(round) % 2];
         let second = [sends, receives][usize::from(round) % 2];
@@ -75,7 +76,7 @@ fn sends_and_receives_go_to_their_own_queues_whichever_is_read() {
             assert_eq!(seen, [base, base + 1, base + 2, base + 3], "round {round}");
             assert_eq!(read(cq, 1).err(), Some(-(FI_EAGAIN as isize)));
         }
-        assert!(buffers.iter().all(|buffer| *buffer == [round; 64]));
+        assert!(buffers.iter().all(|buffer| *buffer == message));
     }
 }
 
