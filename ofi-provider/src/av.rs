@@ -13,6 +13,7 @@ use usb4_tagged::PeerId;
 
 use crate::addr::{self, ADDR_LEN};
 use crate::domain::{DomainHandle, Shared};
+use crate::fork::FORKED;
 use crate::init::PANICKED;
 use crate::nosys;
 
@@ -156,7 +157,12 @@ pub(crate) unsafe extern "C" fn open(
             attr.type_ = FI_AV_TABLE;
         }
         let shared = domain.open_child();
-        let index = shared.lock().avs.insert(AvState::default());
+        let Some(mut state) = shared.lock() else {
+            shared.close_child();
+            return FORKED;
+        };
+        let index = state.avs.insert(AvState::default());
+        drop(state);
         let object = Av {
             fid: fid_av {
                 fid: fid {
@@ -181,7 +187,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         let Some(av) = (unsafe { AvHandle::get(fid.cast()) }) else {
             return -FI_EINVAL;
         };
-        let mut state = av.domain.lock();
+        let Some(mut state) = av.domain.lock() else {
+            return FORKED;
+        };
         if state.avs.get(av.index).is_some_and(|state| state.endpoints > 0) {
             return -FI_EBUSY;
         }
@@ -216,7 +224,9 @@ unsafe extern "C" fn insert(
         if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
             return -FI_EBADFLAGS;
         }
-        let mut state = av.domain.lock();
+        let Some(mut state) = av.domain.lock() else {
+            return FORKED;
+        };
         let Some(state) = state.avs.get_mut(av.index) else {
             return -FI_EINVAL;
         };
@@ -247,7 +257,9 @@ unsafe extern "C" fn remove(av: *mut fid_av, addresses: *mut fi_addr_t, count: u
         let Some(av) = (unsafe { AvHandle::get(av) }) else {
             return -FI_EINVAL;
         };
-        let mut state = av.domain.lock();
+        let Some(mut state) = av.domain.lock() else {
+            return FORKED;
+        };
         let Some(state) = state.avs.get_mut(av.index) else {
             return -FI_EINVAL;
         };
@@ -268,7 +280,9 @@ unsafe extern "C" fn lookup(av: *mut fid_av, address: fi_addr_t, out: *mut c_voi
         let Some(av) = (unsafe { AvHandle::get(av) }) else {
             return -FI_EINVAL;
         };
-        let state = av.domain.lock();
+        let Some(state) = av.domain.lock() else {
+            return FORKED;
+        };
         let Some(state) = state.avs.get(av.index) else {
             return -FI_EINVAL;
         };

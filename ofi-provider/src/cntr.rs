@@ -9,6 +9,7 @@ use libfabric_sys::*;
 use usb4_ffi::{Handle, boundary_or};
 
 use crate::domain::{DomainHandle, Shared, State};
+use crate::fork::FORKED;
 use crate::init::PANICKED;
 use crate::nosys;
 
@@ -63,7 +64,12 @@ pub(crate) unsafe extern "C" fn open(
             return -FI_ENOSYS;
         }
         let shared = domain.open_child();
-        let index = shared.lock().cntrs.insert(CntrState::default());
+        let Some(mut state) = shared.lock() else {
+            shared.close_child();
+            return FORKED;
+        };
+        let index = state.cntrs.insert(CntrState::default());
+        drop(state);
         let object = Cntr {
             fid: fid_cntr {
                 fid: fid {
@@ -88,7 +94,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         let Some(cntr) = (unsafe { CntrHandle::get(fid.cast()) }) else {
             return -FI_EINVAL;
         };
-        let mut state = cntr.domain.lock();
+        let Some(mut state) = cntr.domain.lock() else {
+            return FORKED;
+        };
         if state
             .cntrs
             .get(cntr.index)
@@ -130,7 +138,9 @@ unsafe fn with<T: Copy>(
         let Some(cntr) = (unsafe { CntrHandle::get(cntr) }) else {
             return failed;
         };
-        let mut state = cntr.domain.lock();
+        let Some(mut state) = cntr.domain.lock() else {
+            return failed;
+        };
         if drive {
             progress(&mut state, cntr.index);
         }

@@ -9,6 +9,7 @@ use usb4_ffi::{Handle, boundary_or};
 
 use crate::av::size;
 use crate::domain::{DomainHandle, Shared, State};
+use crate::fork::FORKED;
 use crate::init::PANICKED;
 use crate::nosys;
 use crate::sink::{CqState, Direct};
@@ -73,8 +74,13 @@ pub(crate) unsafe extern "C" fn open(
             _ => return -FI_ENOSYS,
         };
         let shared = domain.open_child();
-        let state = CqState::new(attr.size.clamp(256, 65536), wait.clone());
-        let index = shared.lock().cqs.insert(state);
+        let queue = CqState::new(attr.size.clamp(256, 65536), wait.clone());
+        let Some(mut state) = shared.lock() else {
+            shared.close_child();
+            return FORKED;
+        };
+        let index = state.cqs.insert(queue);
+        drop(state);
         let object = Cq {
             fid: fid_cq {
                 fid: fid {
@@ -101,7 +107,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         let Some(cq) = (unsafe { CqHandle::get(fid.cast()) }) else {
             return -FI_EINVAL;
         };
-        let mut state = cq.domain.lock();
+        let Some(mut state) = cq.domain.lock() else {
+            return FORKED;
+        };
         if state.cqs.get(cq.index).is_some_and(|cq| !cq.endpoints.is_empty()) {
             return -FI_EBUSY;
         }
@@ -169,7 +177,9 @@ impl Cq {
     /// `buf` has room for `count` entries of the queue's format, `sources` is null or has room for as many.
     #[inline]
     unsafe fn take(&self, buf: *mut c_void, count: usize, sources: *mut fi_addr_t) -> isize {
-        let mut state = self.domain.lock();
+        let Some(mut state) = self.domain.lock() else {
+            return FORKED as isize;
+        };
         let state = &mut *state;
         let Some(cq) = state.cqs.get(self.index) else {
             return -(FI_EINVAL as isize);
@@ -239,7 +249,9 @@ impl Cq {
 
     /// Whether it is safe to sleep on the wait object, and whether a rendezvous waits for a peer.
     fn arm(&self) -> (bool, bool) {
-        let mut state = self.domain.lock();
+        let Some(mut state) = self.domain.lock() else {
+            return (false, false);
+        };
         let state = &mut *state;
         progress_all(state, self.index, &mut Direct::none());
         let Some(cq) = state.cqs.get_mut(self.index) else {
@@ -265,7 +277,9 @@ impl Cq {
     }
 
     fn probe(&self) {
-        let mut state = self.domain.lock();
+        let Some(mut state) = self.domain.lock() else {
+            return;
+        };
         let state = &mut *state;
         let mut n = 0;
         while let Some(&ep) = state.cqs.get(self.index).and_then(|cq| cq.endpoints.get(n)) {
@@ -331,7 +345,9 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags:
         let Some(cq) = (unsafe { CqHandle::get(cq) }) else {
             return -(FI_EINVAL as isize);
         };
-        let mut state = cq.domain.lock();
+        let Some(mut state) = cq.domain.lock() else {
+            return FORKED as isize;
+        };
         let Some(queue) = state.cqs.get_mut(cq.index) else {
             return -(FI_EINVAL as isize);
         };

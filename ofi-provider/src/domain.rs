@@ -95,8 +95,9 @@ impl Domain {
 }
 
 impl Shared {
+    /// The objects; `None` in a child of `fork`.
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, State> {
+    pub(crate) fn lock(&self) -> Option<Guard<'_, State>> {
         self.state.lock()
     }
 

@@ -16,6 +16,7 @@ use crate::cq::CqHandle;
 use crate::domain::{DomainHandle, Shared, State, Table};
 use crate::env::params;
 use crate::exit::{CONFIRM, CONFIRM_CALLS};
+use crate::fork::FORKED;
 use crate::init::PANICKED;
 use crate::sink::{Bound, CqSink, CqState, Direct, UNBOUND};
 use crate::transport::{Cqs, RingTransport};
@@ -169,7 +170,10 @@ impl Ep {
     /// Runs `body` on the endpoint, under the lock.
     #[inline(always)]
     pub(crate) fn with(&self, body: impl FnOnce(Active<'_>) -> isize) -> isize {
-        match self.domain.lock().active(self.index) {
+        let Some(mut state) = self.domain.lock() else {
+            return FORKED as isize;
+        };
+        match state.active(self.index) {
             Some(active) => body(active),
             None => -(FI_EOPBADSTATE as isize),
         }
@@ -263,7 +267,12 @@ pub(crate) unsafe extern "C" fn open(
             },
             idle: 0,
         };
-        let index = shared.lock().eps.insert(state);
+        let Some(mut objects) = shared.lock() else {
+            shared.close_child();
+            return FORKED;
+        };
+        let index = objects.eps.insert(state);
+        drop(objects);
         let object = Ep {
             fid: fid_ep {
                 fid: fid {
@@ -313,7 +322,9 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         let (Some(ep), Some(class)) = (unsafe { (EpHandle::get(fid.cast()), other.as_ref()) }) else {
             return -FI_EINVAL;
         };
-        let mut state = ep.domain.lock();
+        let Some(mut state) = ep.domain.lock() else {
+            return FORKED;
+        };
         let State {
             eps, cqs, avs, cntrs, ..
         } = &mut *state;
@@ -410,7 +421,9 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
             FI_GETOPSFLAG | FI_SETOPSFLAG => {
                 // SAFETY: these commands take a `uint64_t`.
                 let flags = unsafe { &mut *arg.cast::<u64>() };
-                let mut state = ep.domain.lock();
+                let Some(mut state) = ep.domain.lock() else {
+                    return FORKED;
+                };
                 let Some(this) = state.eps.get_mut(ep.index) else {
                     return -FI_EINVAL;
                 };
@@ -438,7 +451,9 @@ impl Ep {
     }
 
     fn enable(&self) -> c_int {
-        let mut state = self.domain.lock();
+        let Some(mut state) = self.domain.lock() else {
+            return FORKED;
+        };
         let State { eps, cqs, avs, .. } = &mut *state;
         let Some(this) = eps.get_mut(self.index) else {
             return -FI_EINVAL;
@@ -508,7 +523,9 @@ impl Ep {
         let mut calls = 0;
         loop {
             let now = Instant::now();
-            let mut state = self.domain.lock();
+            let Some(mut state) = self.domain.lock() else {
+                return;
+            };
             drive(&mut state, self.index);
             calls += 1;
             let messenger = state.eps.get(self.index).and_then(|ep| ep.messenger.as_ref());
@@ -541,7 +558,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
             return -FI_EINVAL;
         };
         ep.drain();
-        let mut state = ep.domain.lock();
+        let Some(mut state) = ep.domain.lock() else {
+            return FORKED;
+        };
         let State {
             eps, cqs, avs, cntrs, ..
         } = &mut *state;
@@ -602,7 +621,9 @@ unsafe extern "C" fn getopt(
         if level != FI_OPT_ENDPOINT {
             return -FI_ENOPROTOOPT;
         }
-        let state = ep.domain.lock();
+        let Some(state) = ep.domain.lock() else {
+            return FORKED;
+        };
         let Some(this) = state.eps.get(ep.index) else {
             return -FI_EINVAL;
         };
@@ -644,7 +665,9 @@ unsafe extern "C" fn setopt(
             FI_OPT_MIN_MULTI_RECV if len == size_of::<usize>() => {
                 // SAFETY: the application gives `len` bytes.
                 let size = unsafe { value.cast::<u64>().read_unaligned() };
-                let mut state = ep.domain.lock();
+                let Some(mut state) = ep.domain.lock() else {
+                    return FORKED;
+                };
                 let Some(this) = state.eps.get_mut(ep.index) else {
                     return -FI_EINVAL;
                 };
@@ -680,7 +703,9 @@ unsafe extern "C" fn setname(fid: *mut fid, address: *mut c_void, len: usize) ->
         let Some(ep) = (unsafe { EpHandle::get(fid.cast()) }) else {
             return -FI_EINVAL;
         };
-        let state = ep.domain.lock();
+        let Some(state) = ep.domain.lock() else {
+            return FORKED;
+        };
         let Some(this) = state.eps.get(ep.index) else {
             return -FI_EINVAL;
         };
@@ -703,7 +728,9 @@ unsafe extern "C" fn getname(fid: *mut fid, address: *mut c_void, len: *mut usiz
         let Some(ep) = (unsafe { EpHandle::get(fid.cast()) }) else {
             return -FI_EINVAL;
         };
-        let state = ep.domain.lock();
+        let Some(state) = ep.domain.lock() else {
+            return FORKED;
+        };
         let Some(this) = state.eps.get(ep.index) else {
             return -FI_EINVAL;
         };

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use usb4_ffi::{Handle, boundary_or};
 
 use crate::fabric::{FabricHandle, Shared};
+use crate::fork::FORKED;
 use crate::init::PANICKED;
 use crate::nosys;
 
@@ -124,6 +125,9 @@ unsafe fn wait_read(
         let Some(eq) = (unsafe { EqHandle::get(eq) }) else {
             return -(FI_EINVAL as isize);
         };
+        if !eq.fabric.process.is_current() {
+            return FORKED as isize;
+        }
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut events = eq.events.lock();
         while events.is_empty() {
@@ -173,6 +177,9 @@ unsafe extern "C" fn write(
         let Some(eq) = (unsafe { EqHandle::get(eq) }) else {
             return -(FI_EINVAL as isize);
         };
+        if !eq.fabric.process.is_current() {
+            return FORKED as isize;
+        }
         // SAFETY: the application gives `len` bytes.
         let bytes = unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), len) };
         eq.events.lock().push_back((event, bytes.to_vec()));

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use usb4_ffi::{Handle, Level, boundary_or, log};
 use usb4_ring::Device;
 
+use crate::fork::Process;
 use crate::init::{NAME, PANICKED};
 use crate::{cq, domain, eq, exit, nosys};
 
@@ -21,6 +22,8 @@ pub(crate) struct Fabric {
 
 /// What a fabric's domains share.
 pub(crate) struct Shared {
+    /// The process that opened it.
+    pub(crate) process: Process,
     /// The device, once a domain needed it.
     device: Mutex<Option<Device>>,
     /// Objects opened on the fabric.
@@ -32,6 +35,9 @@ pub(crate) type FabricHandle = Handle<Fabric, fid_fabric>;
 impl Shared {
     /// The device `USB4_DEVICE` names; opened once.
     pub(crate) fn device(&self) -> Result<Device, usb4_ring::Error> {
+        if !self.process.is_current() {
+            return Err(usb4_ring::Error::Forked);
+        }
         let mut device = self.device.lock();
         if let Some(device) = &*device {
             return Ok(device.clone());
@@ -87,6 +93,7 @@ pub(crate) unsafe extern "C" fn open(
             return -FI_ENODATA;
         }
         let shared = Arc::new(Shared {
+            process: Process::current(),
             device: Mutex::new(None),
             children: AtomicU32::new(0),
         });

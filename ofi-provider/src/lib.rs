@@ -20,6 +20,7 @@ mod ep;
 mod eq;
 mod exit;
 mod fabric;
+mod fork;
 mod getinfo;
 mod host;
 mod init;

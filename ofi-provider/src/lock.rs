@@ -1,5 +1,5 @@
 //! One lock per domain: it covers the domain's endpoints, completion queues and address vectors. An
-//! application that promises one thread per domain (`FI_THREAD_DOMAIN`) gets none.
+//! application that promises one thread per domain (`FI_THREAD_DOMAIN`) gets none. A child of `fork` gets no access.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -7,10 +7,13 @@ use std::ops::{Deref, DerefMut};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 
+use crate::fork::Process;
+
 /// State behind a lock that may be off.
 pub(crate) struct DomainLock<T> {
     raw: RawMutex,
     on: bool,
+    process: Process,
     state: UnsafeCell<T>,
 }
 
@@ -24,17 +27,22 @@ impl<T> DomainLock<T> {
         Self {
             raw: RawMutex::INIT,
             on,
+            process: Process::current(),
             state: UnsafeCell::new(state),
         }
     }
 
-    /// Takes the lock. No caller takes it twice: nothing in this library calls back into the application.
+    /// Takes the lock; `None` in a child of the process that made it. No caller takes it twice: nothing in this library
+    /// calls back into the application.
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
+    pub(crate) fn lock(&self) -> Option<Guard<'_, T>> {
+        if !self.process.is_current() {
+            return None;
+        }
         if self.on {
             self.raw.lock();
         }
-        Guard { lock: self }
+        Some(Guard { lock: self })
     }
 }
 
@@ -81,11 +89,32 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        *lock.lock() += 1;
+                        *lock.lock().unwrap() += 1;
                     }
                 });
             }
         });
-        assert_eq!(*lock.lock(), 40_000);
+        assert_eq!(*lock.lock().unwrap(), 40_000);
+    }
+
+    #[test]
+    fn a_child_is_refused_a_lock_that_a_thread_of_its_parent_holds() {
+        let lock = DomainLock::new((), true);
+        let guard = lock.lock();
+        // SAFETY: the child makes only async-signal-safe calls beside the one tested.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; were the child to hang, the signal ends it.
+            unsafe {
+                libc::alarm(10);
+                libc::_exit(libc::c_int::from(lock.lock().is_some()));
+            }
+        }
+        drop(guard);
+        let mut status = -1;
+        // SAFETY: our child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert!(lock.lock().is_some(), "the parent goes on");
     }
 }
