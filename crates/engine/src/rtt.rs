@@ -32,7 +32,7 @@ impl Rtt {
     /// Takes a measured round trip. One that is far longer than expected counts as twice the longest expected:
     /// a host that was stopped for a minute must not slow recovery down for the next minute, and a round trip
     /// that really has grown is reached in a few samples.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sample(&mut self, measured: Nanos) {
         let limit = self.longest().wrapping_mul(2).min(RTT_LIMIT);
         let sample = measured.min(limit);

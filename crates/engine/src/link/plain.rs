@@ -102,10 +102,9 @@ impl Link {
             return None;
         }
         out.slot = self.slots.peek_free()?;
-        // Gathered before anybody asks.
+        // Gathered before anybody asks: nothing may complete between here and the return.
         let (chunks, frame) = self.compose_whole(index, report, 0, host, out)?;
         self.slots.stage_posted(chunks, 0, frame);
-        self.resume_stalled(now, host);
         self.stamp(now, 0, out.slot, &frame, host, header)
     }
 
