@@ -18,8 +18,19 @@ enum Taken {
     Done,
     /// There is no room for it now; it stays on the queue.
     Stuck,
+    /// Its flow had been closed: it needs another.
+    Again,
     /// The completion queue is hostile or gone.
     Dead,
+}
+
+/// Why there is no flow for an entry.
+#[derive(Clone, Copy)]
+enum NoFlow {
+    /// The link has none free; one will be.
+    Yet,
+    /// The entry completes with this.
+    Because(CqeStatus),
 }
 
 /// The link whose lock is held from entry to entry.
@@ -129,6 +140,7 @@ impl<H: Home> Device<H> {
             };
             match self.take(slot, tx, &mut session, &sqe, now) {
                 Taken::Done => {}
+                Taken::Again => continue,
                 Taken::Stuck => {
                     self.attend(slot, ep, RETRY);
                     break;
@@ -219,7 +231,8 @@ impl<H: Home> Device<H> {
         };
         let flow = match self.flow(tx, session, sqe.ah, now) {
             Ok(flow) => flow,
-            Err(status) => return self.refuse(slot, tx, sqe, status),
+            Err(NoFlow::Yet) => return Taken::Stuck,
+            Err(NoFlow::Because(status)) => return self.refuse(slot, tx, sqe, status),
         };
         if !session.link().is_none_or(|link| slot.has_share(link.free_ops())) {
             return Taken::Stuck;
@@ -282,6 +295,13 @@ impl<H: Home> Device<H> {
             PostError::Invalid => self.refuse(slot, tx, sqe, CqeStatus::Invalid),
             PostError::Down => self.refuse(slot, tx, sqe, CqeStatus::LinkDown),
             PostError::Closed => {
+                // It was idle, and others needed flows.
+                if let Some(handle) = tx.handles.get_mut(sqe.ah as usize) {
+                    handle.take_flow();
+                }
+                Taken::Again
+            }
+            PostError::Gone => {
                 // The peer's endpoint is gone. The next entry tries again, with a new flow.
                 let open = tx
                     .handles
@@ -303,14 +323,14 @@ impl<H: Home> Device<H> {
         tx: &mut Tx<H>,
         session: &mut Session<'a, H>,
         ah: u32,
-        _now: Nanos,
-    ) -> Result<FlowId, CqeStatus> {
+        now: Nanos,
+    ) -> Result<FlowId, NoFlow> {
         let (id, incarnation) = (tx.id.0, tx.incarnation);
         let handle = tx
             .handles
             .get_mut(ah as usize)
             .and_then(|handle| handle.0.as_mut());
-        let handle = handle.ok_or(CqeStatus::Invalid)?;
+        let handle = handle.ok_or(NoFlow::Because(CqeStatus::Invalid))?;
         if let Some(flow) = handle.flow {
             if session.hold(self, handle.link) {
                 return Ok(flow);
@@ -319,16 +339,17 @@ impl<H: Home> Device<H> {
         }
         // The link may have come back under another name since the handle was made.
         session.others |= session.held.take().is_some();
-        handle.link = self.link_to(handle.dst.node).ok_or(CqeStatus::Unreachable)?;
+        let unreachable = NoFlow::Because(CqeStatus::Unreachable);
+        handle.link = self.link_to(handle.dst.node).ok_or(unreachable)?;
         session.hold(self, handle.link);
-        let link = session.link().ok_or(CqeStatus::Unreachable)?;
-        match link.open_flow(id, incarnation, &handle.dst) {
+        let link = session.link().ok_or(unreachable)?;
+        match link.open_flow(now, id, incarnation, &handle.dst) {
             Ok(flow) => {
                 handle.flow = Some(flow);
                 Ok(flow)
             }
-            Err(OpenError::Full) => Err(CqeStatus::Resource),
-            Err(OpenError::Down) => Err(CqeStatus::Unreachable),
+            Err(OpenError::Full) => Err(NoFlow::Yet),
+            Err(OpenError::Down) => Err(unreachable),
         }
     }
 
@@ -421,7 +442,7 @@ impl<H: Home> Device<H> {
                     self.attend(slot, ep, crate::endpoint::FAILED);
                     break;
                 }
-                Taken::Dead => break,
+                Taken::Again | Taken::Dead => break,
             }
             count = count.saturating_add(1);
         }

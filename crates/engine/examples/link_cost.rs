@@ -98,7 +98,7 @@ fn side(local: u128, peer: u128) -> Side {
         ep: 1,
         incarnation: 1,
     };
-    let flow = link.open_flow(1, 1, &dst).expect("a free flow");
+    let flow = link.open_flow(0, 1, 1, &dst).expect("a free flow");
     Side {
         link,
         host: Open::default(),

@@ -7,8 +7,11 @@ use core::fmt;
 pub enum PostError {
     /// All operations of the link are in use; some complete soon.
     Full,
-    /// There is no such flow, or it is closed, or the peer's endpoint is gone.
+    /// There is no such flow, or it is closed: by [`crate::Link::close_flow`], or while it was idle because flows ran
+    /// out. Open another.
     Closed,
+    /// The peer's endpoint is not there, or not any more.
+    Gone,
     /// The link is down.
     Down,
     /// A length or prefix outside the limits, or a buffer missing.
@@ -18,7 +21,7 @@ pub enum PostError {
 /// Why a flow was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpenError {
-    /// All flows are in use.
+    /// All flows are in use. One that is idle is being closed, if there is one: try again.
     Full,
     /// The link is down.
     Down,
@@ -40,6 +43,7 @@ impl fmt::Display for PostError {
         f.write_str(match self {
             Self::Full => "all operations of the link are in use",
             Self::Closed => "the flow is closed",
+            Self::Gone => "the peer's endpoint is gone",
             Self::Down => "the link is down",
             Self::Invalid => "the work request is not valid",
         })

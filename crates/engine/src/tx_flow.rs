@@ -4,6 +4,7 @@ use usb4_wire::{Seq, csn_before};
 
 use crate::list::{Linked, List, NONE, OUT};
 use crate::park::Queue;
+use crate::{FlowId, Nanos};
 
 /// Where an outgoing flow is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,10 @@ pub struct TxFlow {
     waiting: u32,
     stalled: u32,
     pub(crate) state: TxState,
+    /// Flows that have been here and take no more work; while the flow takes work, its part of the [`crate::FlowId`].
+    pub(crate) life: u32,
+    /// When it was last given work.
+    pub(crate) used: Nanos,
     /// Epoch of FLOW_OPEN. Epochs go on counting over the lives of an id, so they tell them apart.
     pub(crate) open_epoch: u8,
     pub(crate) epoch: u8,
@@ -122,6 +127,8 @@ impl Default for TxFlow {
             waiting: OUT,
             stalled: OUT,
             state: TxState::Free,
+            life: 0,
+            used: 0,
             open_epoch: 0,
             epoch: 0,
             opened: false,
@@ -162,6 +169,36 @@ impl TxFlow {
         self.response_csn = 0;
         self.reads = 0;
         self.cursor = NONE;
+    }
+
+    /// The peer refuses everything.
+    pub(crate) fn refuse(&mut self) {
+        self.life = self.life.wrapping_add(1);
+        self.state = TxState::Refused;
+    }
+
+    /// An open or refused flow is to be closed.
+    pub(crate) fn close(&mut self) {
+        if self.state == TxState::Open {
+            self.life = self.life.wrapping_add(1);
+        }
+        self.state = TxState::Closing;
+    }
+
+    /// Whether the flow has that name and takes work.
+    #[inline(always)]
+    pub(crate) fn takes_work_as(&self, id: FlowId) -> bool {
+        self.life == id.life
+    }
+
+    /// Whether the peer has refused the flow that had that name.
+    pub(crate) fn was_refused_as(&self, id: FlowId) -> bool {
+        self.state == TxState::Refused && self.life == id.life.wrapping_add(1)
+    }
+
+    /// Whether everything given to it is done, so that it can be closed and opened again without anybody noticing.
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.state, TxState::Open | TxState::Refused) && self.ops.is_empty()
     }
 
     /// Whether there is a request chunk to stage.

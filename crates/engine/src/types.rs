@@ -9,9 +9,15 @@ pub type Nanos = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RailId(pub u8);
 
-/// A flow this side opened: source endpoint incarnation to destination endpoint incarnation.
+/// A flow this side opened: source endpoint incarnation to destination endpoint incarnation. It names that flow for
+/// good: places are used again, names are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FlowId(pub u32);
+pub struct FlowId {
+    /// Its place in the link's table: the id on the wire.
+    pub(crate) index: u32,
+    /// Which of the flows that have been there it is.
+    pub(crate) life: u32,
+}
 
 /// A frame buffer of the home's TX pool. The engine decides what is in it and when it is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

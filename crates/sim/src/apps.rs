@@ -103,11 +103,13 @@ impl World {
     /// # Errors
     /// The link has no flow left or is down.
     pub fn open_flow_on(&mut self, link: LinkId, from: Endpoint, to: Endpoint) -> Result<Flow, OpenError> {
-        let id = self.links[link]
+        let now = self.now();
+        let opened = self.links[link]
             .link
-            .open_flow(from.index, from.addr.incarnation, &to.addr)?;
-        self.request_service(link, self.now());
-        Ok(Flow { link, id })
+            .open_flow(now, from.index, from.addr.incarnation, &to.addr);
+        // Without success, too: an idle flow may have been closed.
+        self.request_service(link, now);
+        Ok(Flow { link, id: opened? })
     }
 
     /// Closes a flow; its work is flushed.

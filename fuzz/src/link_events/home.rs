@@ -54,6 +54,9 @@ pub struct Home {
     packets: [u64; RAILS as usize],
     air: VecDeque<Flying>,
     cookie: u64,
+    /// Flows that were opened, each under a number of its own; the link may have closed them.
+    flows: [Option<(u32, FlowId)>; 4],
+    opened: u32,
     /// A frame that no link has sent has been delivered: the peer is not to be trusted.
     hostile: bool,
 }
@@ -92,6 +95,8 @@ impl Home {
             packets: [0; RAILS as usize],
             air: VecDeque::new(),
             cookie: 0,
+            flows: [None; 4],
+            opened: 0,
             hostile: false,
         };
         home.attach(0);
@@ -165,16 +170,20 @@ impl Home {
             ep: u32::from(detail & 3),
             incarnation: 1,
         };
-        let _ = self.link.open_flow(0, 1, &dst);
+        if let Ok(flow) = self.link.open_flow(self.now, 0, 1, &dst) {
+            self.opened += 1;
+            self.flows[usize::from(detail >> 2 & 3)] = Some((self.opened, flow));
+        }
     }
 
     pub fn close_flow(&mut self, detail: u8) {
-        self.link
-            .close_flow(self.now, FlowId(u32::from(detail & 3)), &self.host);
+        if let Some((_, flow)) = self.flows[usize::from(detail & 3)] {
+            self.link.close_flow(self.now, flow, &self.host);
+        }
     }
 
     pub fn post(&mut self, detail: u8, input: &mut Input<'_>) {
-        let flow = u32::from(input.byte() & 3);
+        let flow = self.flows[usize::from(input.byte() & 3)];
         let len = u32::from(input.u16());
         let remote_key = match input.byte() % 9 {
             7 => KEY,
@@ -221,12 +230,16 @@ impl Home {
             local,
             len,
         };
-        self.host.posted(flow, self.cookie);
-        if self.link.post(self.now, FlowId(flow), work).is_err() {
-            self.host.unpost(flow, self.cookie);
-            if let Some(at) = local {
-                self.host.take_back(at);
+        let accepted = flow.is_some_and(|(name, flow)| {
+            self.host.posted(name, self.cookie);
+            let accepted = self.link.post(self.now, flow, work).is_ok();
+            if !accepted {
+                self.host.unpost(name, self.cookie);
             }
+            accepted
+        });
+        if let Some(at) = local.filter(|_| !accepted) {
+            self.host.take_back(at);
         }
     }
 

@@ -8,6 +8,7 @@
 )]
 
 mod connected;
+mod flows;
 mod hostile;
 mod lifecycle;
 mod messages;

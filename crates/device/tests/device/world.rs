@@ -422,12 +422,13 @@ impl World {
     }
 }
 
-/// Depths of a user's queues.
+/// Depths of a user's queues, and what else it may have.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) cq: u32,
     pub(crate) sq: u32,
     pub(crate) rq: u32,
+    pub(crate) handles: usize,
     pub(crate) quota: Quota,
 }
 
@@ -437,6 +438,7 @@ impl Default for Shape {
             cq: 64,
             sq: 16,
             rq: 16,
+            handles: 4,
             quota: Quota::UNLIMITED,
         }
     }
@@ -489,7 +491,7 @@ impl User {
             sq: sq_words.clone(),
             rq_depth: shape.rq,
             rq: rq_words.clone(),
-            handles: Slab::boxed(4),
+            handles: Slab::boxed(shape.handles),
         };
         let (ep, addr) = device.create_endpoint(client, config).unwrap();
         Self {

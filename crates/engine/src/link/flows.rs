@@ -7,14 +7,19 @@ use crate::list::{NONE, at, at_mut};
 use crate::tx_flow::{Rest, TxState};
 use crate::{FlowId, Host, Nanos, OpenError, Operation, PostError, Status, Work};
 
+/// Of all flows, the part that may be closing for others' sake.
+const RECLAIMED_PART: usize = 16;
+
 impl Link {
     /// Opens a flow from a local endpoint to an endpoint of the peer. The peer's refusal, if any, comes as the
-    /// failure of posted work with `Refused(Gone)`.
+    /// failure of posted work with `Refused(Gone)`. If no flow is free, the one that has been idle longest is closed
+    /// to make room: post on it says so.
     ///
     /// # Errors
     /// No flow is free, or the link has failed.
     pub fn open_flow(
         &mut self,
+        now: Nanos,
         src_ep: u32,
         src_incarnation: u32,
         dst: &EpAddr,
@@ -23,28 +28,66 @@ impl Link {
             return Err(OpenError::Down);
         }
         self.end_quarantine();
-        let index = self.free_flows.pop(&mut self.tx_flows).ok_or(OpenError::Full)?;
+        let index = match self.free_flows.pop(&mut self.tx_flows) {
+            Some(index) => index,
+            None => self.reclaim().ok_or(OpenError::Full)?,
+        };
         let flow = at_mut(&mut self.tx_flows, index).ok_or(OpenError::Full)?;
         flow.open();
+        flow.used = now;
+        self.all_busy_at = None;
         flow.src_ep = src_ep;
         flow.src_incarnation = src_incarnation;
         flow.dst_ep = dst.ep;
         flow.dst_incarnation = dst.incarnation;
-        Ok(FlowId(index))
+        Ok(FlowId {
+            index,
+            life: flow.life,
+        })
+    }
+
+    /// No flow is free: closes the one that has been idle longest, unless enough are closing already. Returns its
+    /// index if it is free at once.
+    #[cold]
+    fn reclaim(&mut self) -> Option<u32> {
+        let finished = self.counters.completed.wrapping_add(self.counters.failed);
+        if self.all_busy_at == Some(finished) {
+            return None;
+        }
+        let mut closing = 0_usize;
+        let mut victim: Option<(Nanos, u32)> = None;
+        for (index, flow) in (0..NONE).zip(self.tx_flows.iter()) {
+            if matches!(flow.state, TxState::Closing | TxState::Quarantined) {
+                closing = closing.wrapping_add(1);
+            } else if flow.is_idle() && victim.is_none_or(|(used, _)| flow.used < used) {
+                victim = Some((flow.used, index));
+            }
+        }
+        // Several at once, as each takes some round trips; few, as most will be opened again.
+        if closing > self.tx_flows.len() / RECLAIMED_PART {
+            return None;
+        }
+        let Some((_, index)) = victim else {
+            self.all_busy_at = Some(finished);
+            return None;
+        };
+        at_mut(&mut self.tx_flows, index)?.close();
+        self.after_last_op(index);
+        self.free_flows.pop(&mut self.tx_flows)
     }
 
     /// Closes a flow: its work completes with `Flushed`, at once unless a plan or a gather still uses its
     /// memory. Once the plans and gathers now running are done nothing does. The id is used again only after the
     /// peer has executed the close.
     pub fn close_flow<H: Host + ?Sized>(&mut self, _now: Nanos, flow: FlowId, host: &H) {
-        let index = flow.0;
+        let (id, index) = (flow, flow.index);
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };
-        if !matches!(flow.state, TxState::Open | TxState::Refused) {
+        if !flow.takes_work_as(id) && !flow.was_refused_as(id) {
             return;
         }
-        flow.state = TxState::Closing;
+        flow.close();
         let ops = &self.ops;
         self.plans
             .keep_from_landing(|op| ops.get(op).is_some_and(|op| op.flow == index));
@@ -57,18 +100,20 @@ impl Link {
     /// # Errors
     /// The work is not accepted and nothing has changed.
     #[inline]
-    pub fn post(&mut self, _now: Nanos, flow: FlowId, work: Work) -> Result<(), PostError> {
+    pub fn post(&mut self, now: Nanos, flow: FlowId, work: Work) -> Result<(), PostError> {
         if self.failed {
             return Err(PostError::Down);
         }
-        let index = flow.0;
+        let (id, index) = (flow, flow.index);
         let flow = match at_mut(&mut self.tx_flows, index) {
-            Some(flow) if flow.state == TxState::Open => flow,
+            Some(flow) if flow.takes_work_as(id) => flow,
+            Some(flow) if flow.was_refused_as(id) => return Err(PostError::Gone),
             _ => return Err(PostError::Closed),
         };
         let total = length_of(&work).ok_or(PostError::Invalid)?;
         let op = self.ops.alloc(index, &work, total).ok_or(PostError::Full)?;
         flow.ops.push(&mut self.ops.slab, op);
+        flow.used = now;
         if flow.cursor == NONE {
             flow.cursor = op;
             if !flow.paused {
@@ -154,7 +199,8 @@ impl Link {
 
     /// Whether a flow takes work.
     pub fn is_open(&self, flow: FlowId) -> bool {
-        !self.failed && at(&self.tx_flows, flow.0).is_some_and(|flow| flow.state == TxState::Open)
+        let id = flow;
+        !self.failed && at(&self.tx_flows, id.index).is_some_and(|flow| flow.takes_work_as(id))
     }
 }
 

@@ -84,6 +84,8 @@ pub struct Link {
     /// A flow rests; one waits for the next marking.
     resting: bool,
     next_resting: bool,
+    /// Operations finished when all flows were last found busy: none is idle before another has finished.
+    all_busy_at: Option<u64>,
     /// Reads and atomics the peer has not answered in full.
     reads: u32,
 
@@ -160,6 +162,7 @@ impl Link {
             markings_ended: 0,
             resting: false,
             next_resting: false,
+            all_busy_at: None,
             reads: 0,
             rx_flows,
             respond: List::default(),

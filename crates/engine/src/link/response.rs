@@ -300,7 +300,7 @@ impl Link {
         match flow.state {
             _ if code == NakCode::Rnr && !opening => self.pause(index, csn),
             TxState::Open if code == NakCode::Gone || opening => {
-                flow.state = TxState::Refused;
+                flow.refuse();
                 flow.takes_exec_ack(csn);
                 self.return_unanswered(index, csn);
                 self.flush(index, Status::Refused(code), host);
@@ -441,7 +441,7 @@ impl Link {
     }
 
     /// All operations of a closing flow have completed.
-    fn after_last_op(&mut self, index: u32) {
+    pub(super) fn after_last_op(&mut self, index: u32) {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };

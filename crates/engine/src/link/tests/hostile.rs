@@ -202,7 +202,7 @@ fn responses_without_a_request_change_nothing() {
     for (csn, response) in (0..).zip(responses) {
         forger.send(&[Chunk::Response(
             Seq {
-                flow: flow.0,
+                flow: flow.index,
                 epoch: 1,
                 csn,
             },
@@ -334,7 +334,7 @@ fn read_data_in_disorder_never_leaves_the_buffer() {
             last,
         };
         let seq = Seq {
-            flow: flow.0,
+            flow: flow.index,
             epoch: 1,
             csn,
         };
@@ -355,7 +355,7 @@ fn a_peer_that_confirms_too_early_frees_no_memory_in_use() {
     forger.pair.settle();
     forger.send(&[Chunk::Response(
         Seq {
-            flow: flow.0,
+            flow: flow.index,
             epoch: 1,
             csn: 0,
         },

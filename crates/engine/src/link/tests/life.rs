@@ -87,9 +87,9 @@ fn an_id_is_not_used_again_before_the_peer_has_closed() {
         ep: 7,
         incarnation: 9,
     };
-    assert_eq!(side.link.open_flow(1, 1, &dst), Err(OpenError::Full));
+    assert_eq!(side.link.open_flow(now, 1, 1, &dst), Err(OpenError::Full));
     pair.run();
-    assert!(pair.sides[0].link.open_flow(1, 1, &dst).is_ok());
+    assert!(pair.sides[0].link.open_flow(now, 1, 1, &dst).is_ok());
 }
 
 #[test]
@@ -108,6 +108,135 @@ fn a_flow_that_never_sent_is_free_at_once() {
     }
     pair.run();
     assert_eq!(pair.frames, [0, 0]);
+}
+
+fn few_flows(max_tx_flows: u32) -> Pair {
+    let config = LinkConfig {
+        max_tx_flows,
+        max_rx_flows: max_tx_flows,
+        ..config()
+    };
+    Pair::with(config, 1)
+}
+
+fn try_open(pair: &mut Pair, ep: u32) -> Result<FlowId, OpenError> {
+    let dst = EpAddr {
+        node: NodeId(2),
+        ep,
+        incarnation: 9,
+    };
+    pair.sides[0].link.open_flow(pair.now, 3, 4, &dst)
+}
+
+fn try_post(pair: &mut Pair, flow: FlowId) -> Result<(), PostError> {
+    pair.sides[0].link.post(pair.now, flow, message())
+}
+
+#[test]
+fn the_longest_idle_flow_is_closed_when_all_are_in_use() {
+    let mut pair = few_flows(3);
+    let flows = [0, 1, 2].map(|ep| pair.open_to(0, ep));
+    for n in [2, 0, 1] {
+        pair.receive_at(1, n, 9, 100);
+        pair.send(0, flows[n as usize], u64::from(n), &[1; 10]);
+        pair.run();
+        pair.now += 1_000;
+    }
+    assert_eq!(try_open(&mut pair, 3), Err(OpenError::Full));
+    pair.run();
+    let fourth = try_open(&mut pair, 3).unwrap();
+    assert_eq!(try_post(&mut pair, flows[2]), Err(PostError::Closed));
+    for flow in [flows[0], flows[1], fourth] {
+        assert_eq!(try_post(&mut pair, flow), Ok(()));
+    }
+}
+
+#[test]
+fn a_flow_with_work_is_not_closed_for_others() {
+    let mut pair = few_flows(2);
+    let flows = [0, 1].map(|ep| pair.open_to(0, ep));
+    for flow in flows {
+        pair.send(0, flow, 1, &[1; 10]);
+    }
+    pair.run();
+    for _ in 0..3 {
+        assert_eq!(try_open(&mut pair, 2), Err(OpenError::Full));
+        pair.run();
+    }
+    assert!(flows.iter().all(|flow| pair.sides[0].link.is_open(*flow)));
+    pair.receive_at(1, 1, 9, 100);
+    pair.run();
+    assert_eq!(pair.done(0), [(1, Status::Ok)]);
+    assert_eq!(try_open(&mut pair, 2), Err(OpenError::Full));
+    assert!(!pair.sides[0].link.is_open(flows[1]), "it has nothing to do");
+    pair.run();
+    assert!(try_open(&mut pair, 2).is_ok());
+    assert!(pair.sides[0].link.is_open(flows[0]));
+}
+
+#[test]
+fn one_flow_at_a_time_is_closed_for_others_in_a_small_table() {
+    let mut pair = few_flows(4);
+    let flows = [0, 1, 2, 3].map(|ep| pair.open_to(0, ep));
+    for (ep, flow) in (0..).zip(flows) {
+        pair.receive_at(1, ep, 9, 100);
+        pair.send(0, flow, 1, &[1; 10]);
+        pair.run();
+    }
+    for _ in 0..3 {
+        assert_eq!(try_open(&mut pair, 4), Err(OpenError::Full));
+    }
+    let open = flows.iter().filter(|flow| pair.sides[0].link.is_open(**flow));
+    assert_eq!(open.count(), 3);
+}
+
+#[test]
+fn the_name_of_a_flow_that_was_closed_for_others_does_not_reach_its_successor() {
+    let mut pair = few_flows(1);
+    let mut old: Vec<FlowId> = Vec::new();
+    for round in 0..300 {
+        let flow = loop {
+            match try_open(&mut pair, round % 5) {
+                Ok(flow) => break flow,
+                Err(error) => assert_eq!(error, OpenError::Full),
+            }
+            pair.run();
+        };
+        for stale in &old {
+            assert_eq!(try_post(&mut pair, *stale), Err(PostError::Closed));
+            let side = &mut pair.sides[0];
+            side.link.close_flow(pair.now, *stale, &side.host);
+        }
+        // Some are closed before the peer has heard of them.
+        if round % 3 != 0 {
+            pair.receive_at(1, round % 5, 9, 100);
+            pair.send(0, flow, u64::from(round), &[1; 10]);
+            pair.run();
+        }
+        assert!(pair.sides[0].link.is_open(flow));
+        old.push(flow);
+    }
+    let done = pair.done(0);
+    assert_eq!(done.len(), 200);
+    assert!(done.iter().all(|(_, status)| *status == Status::Ok), "{done:?}");
+    assert!(pair.sides[1].host.0.borrow().flows <= 1, "the peer keeps up");
+    pair.assert_clean();
+    pair.assert_no_violations();
+}
+
+#[test]
+fn a_refused_flow_is_closed_for_others_too() {
+    let mut pair = few_flows(1);
+    pair.sides[1].host.0.borrow_mut().gone = true;
+    let flow = pair.open_to(0, 5);
+    pair.send(0, flow, 1, &[1; 10]);
+    pair.run();
+    assert_eq!(pair.done(0), [(1, Status::Refused(NakCode::Gone))]);
+    assert_eq!(try_post(&mut pair, flow), Err(PostError::Gone));
+    assert_eq!(try_open(&mut pair, 6), Err(OpenError::Full));
+    assert_eq!(try_post(&mut pair, flow), Err(PostError::Closed));
+    pair.run();
+    assert!(try_open(&mut pair, 6).is_ok());
 }
 
 #[test]
@@ -523,7 +652,7 @@ fn a_failing_link_completes_everything_exactly_once() {
         }
         pair.assert_clean();
         let dst = EpAddr::default();
-        assert_eq!(pair.sides[0].link.open_flow(1, 1, &dst), Err(OpenError::Down));
+        assert_eq!(pair.sides[0].link.open_flow(0, 1, 1, &dst), Err(OpenError::Down));
         assert_eq!(
             pair.sides[0].link.post(0, flows[0], message()),
             Err(PostError::Down)

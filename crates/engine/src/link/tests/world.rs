@@ -550,7 +550,10 @@ impl Pair {
             ep,
             incarnation: 9,
         };
-        self.sides[side].link.open_flow(3, 4, &dst).expect("a free flow")
+        self.sides[side]
+            .link
+            .open_flow(self.now, 3, 4, &dst)
+            .expect("a free flow")
     }
 
     pub(super) fn post(&mut self, side: usize, flow: FlowId, work: Work) {
