@@ -35,7 +35,7 @@ impl DeviceConfig {
             max_cqs: 1024,
             max_regions: 16384,
             max_links: 64,
-            max_sources: 8192,
+            max_sources: 16384,
         }
     }
 }
@@ -188,4 +188,18 @@ pub enum EndpointState {
     Error,
     /// Its queues were corrupted by the client: everything is flushed, for good.
     Killed,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use usb4_engine::LinkConfig;
+
+    use super::*;
+
+    #[test]
+    fn every_incoming_flow_of_a_device_of_usual_size_has_a_place_for_its_sender() {
+        let device = DeviceConfig::new(NodeId(1));
+        let link = LinkConfig::new(NodeId(1), NodeId(2));
+        assert!(device.max_sources >= device.max_links * link.max_rx_flows as usize);
+    }
 }
