@@ -14,8 +14,7 @@
 //!
 //! Nothing is lost by skipping a step; it only comes later. Steps 4 and 5 follow every call that can give the link
 //! something to say, plan completions and posts included. Where little is to be copied, a home may as well copy under
-//! the lock: [`Link::run_plans`] is step 2, [`Link::stage_post`] is steps 4 and 5 for the usual small message,
-//! [`Link::post_staged`] ends step 4 and begins step 5 for all others.
+//! the lock: [`Link::run_plans`] is step 2, and [`Link::stage_post`] steps 4 and 5 for the usual small message.
 
 mod fail;
 mod flows;

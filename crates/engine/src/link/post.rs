@@ -128,20 +128,6 @@ impl Link {
         None
     }
 
-    /// [`Link::staged`] and [`Link::next_post`] in one, for a home that gathers under the link's lock. What is
-    /// posted may be another frame, or none: go on with [`Link::next_post`].
-    #[inline]
-    pub fn post_staged<H: Host + ?Sized>(
-        &mut self,
-        now: Nanos,
-        slot: TxSlot,
-        host: &H,
-        header: &mut [u8; 40],
-    ) -> Option<Post> {
-        self.staged(now, slot, host);
-        self.next_post(now, host, header)
-    }
-
     #[inline]
     fn post_queued<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, header: &mut [u8; 40]) -> Queued {
         let Some((index, queue)) = self.next_frame() else {

@@ -431,10 +431,6 @@ impl Pair {
             busy = true;
             if side.hold_gather {
                 side.gathering.push_back(staged);
-            } else if side.under_lock {
-                side.fill(&staged);
-                let post = side.link.post_staged(now, staged.slot, &side.host, &mut header);
-                posts.extend(post.map(|post| (post, header)));
             } else {
                 side.gather(now, &staged);
             }
