@@ -31,7 +31,10 @@ pub enum Error {
     #[error("peer {0} was built from another version of this software: use the same on both sides")]
     Version(NodeId),
     /// As many peers as a device can have.
-    #[error("no room for peer {0}: close links to others first")]
+    #[error(
+        "no room for peer {0}: it or this device has {max} peers already, as many as a device can have",
+        max = crate::core::MAX_LINKS - 1
+    )]
     TooManyPeers(NodeId),
     /// The device refused.
     #[error("the device refused: {0}")]

@@ -11,6 +11,7 @@ use super::rail::Rail;
 use super::{Keeper, MAX_CONNECTIONS};
 use crate::cable::CableEnd;
 use crate::clock::now;
+use crate::core::MAX_LINKS;
 use crate::directory::Failure;
 use crate::fork::Descriptor;
 use crate::greeting::{GREETING_LEN, Greeting, GreetingError, Kind, Refusal};
@@ -105,7 +106,7 @@ impl Keeper {
     }
 
     fn try_call(&mut self, node: NodeId) -> Result<(), Failure> {
-        if self.connections.len() >= MAX_CONNECTIONS {
+        if self.connections.len() >= MAX_CONNECTIONS || self.core.ports().len() >= MAX_LINKS {
             return Err(Failure::Full);
         }
         let socket =
@@ -272,7 +273,7 @@ impl Keeper {
                 }
             }
         }
-        if self.core.ports().len() >= crate::core::MAX_LINKS {
+        if self.core.ports().len() >= MAX_LINKS {
             return Err((from, Refusal::Full));
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use usb4_device::LinkId;
+use usb4_device::{DeviceError, LinkId, Object};
 use usb4_engine::{Action, LinkConfig, LinkStorage, LocalInfo, Nanos, PeerInfo, RailConfig, RailFsm};
 use usb4_wire::{Control, FRAME_VERSION, NodeId, RING_RESERVE};
 
@@ -194,8 +194,13 @@ impl Keeper {
             }
             Err(error) => {
                 let node = rail.node;
+                let failure = match error {
+                    DeviceError::Full(Object::Link) => Failure::Full,
+                    error => Failure::Device(error),
+                };
+                // Before the rail ends: the first reason given stays.
+                self.directory.set_failed(node, failure);
                 self.end_rail(id, false);
-                self.directory.set_failed(node, Failure::Device(error));
             }
         }
     }
