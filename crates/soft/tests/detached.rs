@@ -227,6 +227,21 @@ fn one_client_too_many_is_told_so_at_once() {
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
+#[test]
+fn clients_that_take_all_they_may_leave_the_others_theirs() {
+    let fabric = fabric("quota");
+    let spec = format!("soft:{fabric},detached");
+    let greedy = [(); 2].map(|()| Device::open(&spec).unwrap());
+    // That fifteen times as many fit the device is seen to where the quota is.
+    let taken = greedy.each_ref().map(|device| {
+        let cqs = std::iter::repeat_with(|| device.create_cq(1));
+        cqs.take_while(Result::is_ok).collect::<Vec<_>>()
+    });
+    assert_eq!(taken.each_ref().map(Vec::len), [64, 64]);
+    assert!(matches!(greedy[0].create_cq(1), Err(Error::Limit(_))));
+    Host::open(&fabric, "0");
+}
+
 /// The process that serves a fabric.
 fn server_of(fabric: &str) -> libc::pid_t {
     let mut found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {

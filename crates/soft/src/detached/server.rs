@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use usb4_device::{
-    Access, ClientId, CqConfig, CqId, DeviceError, EndpointConfig, EndpointId, EndpointKind, Object, Quota,
-    RegionConfig,
+    Access, ClientId, CqConfig, CqId, DeviceConfig, DeviceError, EndpointConfig, EndpointId, EndpointKind,
+    Object, Quota, RegionConfig,
 };
 use usb4_engine::Slab;
 use usb4_ring_abi::{Cqe, QueueGeometry, Rqe, Sqe};
@@ -27,16 +27,25 @@ use crate::{Error, PeerState, socket};
 
 /// What one client of a detached device may have.
 pub(crate) const QUOTA: Quota = Quota {
-    endpoints: 256,
-    cqs: 256,
+    endpoints: 64,
+    cqs: 64,
     cq_entries: 1 << 18,
-    regions: 4096,
+    regions: 1024,
     region_bytes: 1 << 36,
     handles: 1 << 16,
 };
 
 /// Most clients at a time.
 const MAX_CLIENTS: usize = 15;
+
+/// All of them can have all of it.
+const _: () = {
+    let tables = DeviceConfig::new(NodeId(0));
+    assert!(MAX_CLIENTS <= tables.max_clients);
+    assert!(MAX_CLIENTS * QUOTA.endpoints as usize <= tables.max_endpoints);
+    assert!(MAX_CLIENTS * QUOTA.cqs as usize <= tables.max_cqs);
+    assert!(MAX_CLIENTS * QUOTA.regions as usize <= tables.max_regions);
+};
 
 /// How long a server waits for its first client.
 const FIRST_CLIENT: Duration = Duration::from_secs(10);

@@ -119,6 +119,7 @@ fn program() -> Result<PathBuf, Error> {
 /// # Errors
 /// A name cannot be used, or the operating system refuses.
 pub fn serve_in_background(fabric: &str, host: &str) -> Result<(), Error> {
+    allow_descriptors();
     // Whatever the first client had open is none of ours to keep open.
     // SAFETY: this process has just begun and has opened nothing itself.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
@@ -146,4 +147,16 @@ pub fn serve_in_background(fabric: &str, host: &str) -> Result<(), Error> {
             Ok(())
         }
     }
+}
+
+/// Raises the limit on open files to what is allowed at all: clients with all their completion queues need more than
+/// the usual 1024. This process has no use for `select`, for whose sake that limit is low.
+fn allow_descriptors() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // If it cannot be raised the device serves fewer.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
 }
