@@ -95,7 +95,7 @@ impl Device {
     ///
     /// [`Error::NoDevice`], [`Error::BadSpec`], or whatever keeps the device from opening.
     pub fn open_env() -> Result<Self> {
-        match std::env::var_os(crate::DEVICE_VARIABLE) {
+        match std::env::var_os(crate::DEVICE_VARIABLE).filter(|spec| !spec.is_empty()) {
             None => Err(Error::NoDevice),
             Some(spec) => Self::open(&spec.to_string_lossy()),
         }

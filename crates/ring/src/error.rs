@@ -10,17 +10,19 @@ use crate::NodeId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// `USB4_DEVICE` is unset and there is no real device.
+    /// `USB4_DEVICE` is unset or empty and there is no real device.
     #[error(
-        "no RDMA device: load the usb4_rdma module, which brings /dev/usb4ring, or set USB4_DEVICE=soft:NAME \
-         for the software cable between processes of this machine"
+        "no RDMA device: set USB4_DEVICE=soft:NAME for the software cable between processes of this machine \
+         (/dev/usb4ring, the kernel module's, is not there)"
     )]
     NoDevice,
     /// The kernel device was asked for and this build cannot reach it.
-    #[error("{0} is not available yet: load usb4_rdma or set USB4_DEVICE=soft:NAME")]
+    #[error("{0} cannot be opened by this version: set USB4_DEVICE=soft:NAME")]
     KernelDevice(String),
     /// The device name does not parse.
-    #[error("bad device name {spec:?}: {why}; use soft:NAME, soft:NAME,detached or /dev/usb4ring")]
+    #[error(
+        "bad device name {spec:?}: {why}; use soft:NAME, soft:NAME,detached, soft:NAME,detached=HOST or /dev/usb4ring"
+    )]
     BadSpec {
         /// What was given.
         spec: String,
