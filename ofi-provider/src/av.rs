@@ -1,7 +1,7 @@
 //! Address vectors. An `fi_addr_t` is an index in both types; peers have their own numbers, which also name
 //! senders that are in no address vector.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -25,12 +25,25 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Peers {
     addresses: Vec<EpAddr>,
     numbers: HashMap<EpAddr, u32>,
+    /// Those that were in the address vector and are not.
+    removed: HashSet<u32>,
+    removals: u64,
 }
 
 impl Peers {
     /// The address of a peer.
     pub(crate) fn address(&self, peer: PeerId) -> Option<EpAddr> {
         self.addresses.get(peer.0 as usize).copied()
+    }
+
+    /// Whether a peer was removed from the address vector, and not inserted again.
+    pub(crate) fn is_removed(&self, PeerId(peer): PeerId) -> bool {
+        self.removed.contains(&peer)
+    }
+
+    /// How often that has happened.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals
     }
 
     /// The number of an address; a new one if it has none.
@@ -71,7 +84,12 @@ impl AvState {
     }
 
     fn insert(&mut self, address: &EpAddr) -> fi_addr_t {
-        let PeerId(peer) = self.peers.lock().peer(address);
+        let peer = {
+            let mut peers = self.peers.lock();
+            let PeerId(peer) = peers.peer(address);
+            peers.removed.remove(&peer);
+            peer
+        };
         let index = peer as usize;
         if self.inserted.len() <= index {
             self.inserted.resize(index + 1, FI_ADDR_NOTAVAIL);
@@ -94,6 +112,9 @@ impl AvState {
         if entry.1 == 0 {
             entry.0 = NONE;
             self.inserted[peer as usize] = FI_ADDR_NOTAVAIL;
+            let mut peers = self.peers.lock();
+            peers.removed.insert(peer);
+            peers.removals += 1;
         }
         true
     }

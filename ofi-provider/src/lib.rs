@@ -22,6 +22,7 @@ mod exit;
 mod fabric;
 mod fork;
 mod getinfo;
+mod handles;
 mod host;
 mod init;
 mod lock;

@@ -5,15 +5,19 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use usb4_ffi::{Level, log};
 use usb4_ring::{
-    Access, AddressHandle, Buffer, Cq, Device, Endpoint, Error, MemoryRegion, Registration, Remote, SourceId,
-    Status, WorkRequest,
+    Access, AddressHandle, Buffer, Cq, Device, Endpoint, Error, MemoryRegion, Object, Registration, Remote,
+    SourceId, Status, WorkRequest,
 };
 use usb4_tagged::{Arrival, Done, Failure, HEADER_LEN, HeaderWords, PeerId, PostError, Segment, Transport};
 
 use crate::av::Peers;
+use crate::handles::{Handles, Place};
 
 /// Entries of the cache of senders.
 const SOURCES: usize = 64;
+
+/// Where in a request's user data the place of its handle is; below is the cookie, which needs less.
+const PLACE_SHIFT: u32 = 48;
 
 /// The completion queues of an endpoint: who waits for a message need not look at finished sends first.
 pub(crate) struct Cqs {
@@ -38,7 +42,9 @@ pub(crate) struct RingTransport {
     stride: usize,
     slot_size: u32,
     peers: Arc<Mutex<Peers>>,
-    handles: Vec<Option<AddressHandle>>,
+    handles: Handles,
+    /// Peers removed from the address vector when that was last looked at.
+    removals: u64,
     sources: [Option<(SourceId, PeerId)>; SOURCES],
 }
 
@@ -69,7 +75,8 @@ impl RingTransport {
             stride,
             slot_size: u32::try_from(slot_size).unwrap_or(u32::MAX),
             peers,
-            handles: Vec::new(),
+            handles: Handles::default(),
+            removals: 0,
             sources: [None; SOURCES],
         })
     }
@@ -80,46 +87,82 @@ impl RingTransport {
     }
 
     #[inline]
-    fn handle(&mut self, peer: PeerId) -> Result<AddressHandle, PostError> {
-        match self.handles.get(peer.0 as usize) {
-            Some(Some(handle)) => Ok(*handle),
-            _ => self.open_handle(peer),
+    fn handle(&mut self, peer: PeerId) -> Result<(AddressHandle, Place), PostError> {
+        match self.handles.get(peer) {
+            Some(open) => Ok(open),
+            None => self.open_handle(peer),
         }
     }
 
     #[cold]
-    fn open_handle(&mut self, peer: PeerId) -> Result<AddressHandle, PostError> {
-        let address = self.peers.lock().address(peer).ok_or(PostError::Unreachable)?;
-        match self.endpoint.try_address_handle(&address) {
-            Ok(Some(handle)) => {
-                let index = peer.0 as usize;
-                if self.handles.len() <= index {
-                    self.handles.resize(index + 1, None);
+    fn open_handle(&mut self, peer: PeerId) -> Result<(AddressHandle, Place), PostError> {
+        let (address, removals) = {
+            let peers = self.peers.lock();
+            (peers.address(peer), peers.removals())
+        };
+        let address = address.ok_or(PostError::Unreachable)?;
+        if self.removals != removals {
+            self.removals = removals;
+            self.close_removed();
+        }
+        let mut opened = self.endpoint.try_address_handle(&address);
+        if matches!(opened, Err(Error::Limit(Object::Handle))) && self.close_idle() {
+            opened = self.endpoint.try_address_handle(&address);
+        }
+        match opened {
+            Ok(Some(handle)) => match self.handles.insert(peer, handle) {
+                Some(place) => Ok((handle, place)),
+                None => {
+                    self.endpoint.close_handle(handle);
+                    self.close_idle();
+                    Err(PostError::Full)
                 }
-                self.handles[index] = Some(handle);
-                Ok(handle)
-            }
-            Ok(None) => Err(PostError::Full),
-            Err(error @ (Error::Unreachable(_) | Error::ConnectTimeout(_))) => {
-                log(Level::Warn, format_args!("{error}"));
-                Err(PostError::Unreachable)
-            }
-            Err(error) => {
+            },
+            // While all handles have work under way, the caller waits until some of it has finished.
+            Ok(None) | Err(Error::Limit(Object::Handle)) => Err(PostError::Full),
+            Err(error @ (Error::Gone | Error::Forked | Error::EndpointError)) => {
                 log(
                     Level::Warn,
                     format_args!("no address handle for {address}: {error}"),
                 );
                 Err(PostError::Dead)
             }
+            Err(error) => {
+                log(Level::Warn, format_args!("{error}"));
+                Err(PostError::Unreachable)
+            }
         }
     }
 
+    /// Closes the handles of peers that are in the address vector no more, except those with work under way.
+    fn close_removed(&mut self) {
+        let peers = self.peers.lock();
+        while let Some(handle) = self.handles.remove_idle(|peer| peers.is_removed(peer)) {
+            self.endpoint.close_handle(handle);
+        }
+    }
+
+    /// Closes the handle that has been without work for longest. False if all have some.
+    fn close_idle(&mut self) -> bool {
+        let idle = self.handles.remove_idle(|_| true);
+        if let Some(handle) = idle {
+            self.endpoint.close_handle(handle);
+        }
+        idle.is_some()
+    }
+
     #[inline(always)]
-    fn post(&mut self, request: &WorkRequest) -> Result<(), PostError> {
-        self.endpoint.post(request).map_err(|error| match error {
-            Error::QueueFull => PostError::Full,
-            _ => PostError::Dead,
-        })
+    fn post(&mut self, request: WorkRequest, cookie: u64, place: Place) -> Result<(), PostError> {
+        debug_assert!(cookie >> PLACE_SHIFT == 0, "a cookie leaves room for the place");
+        let user_data = cookie | u64::from(place.0) << PLACE_SHIFT;
+        match self.endpoint.post(&request.user_data(user_data)) {
+            Ok(()) => {
+                self.handles.begin(place);
+                Ok(())
+            }
+            Err(Error::QueueFull) => Err(PostError::Full),
+            Err(_) => Err(PostError::Dead),
+        }
     }
 
     #[inline]
@@ -205,13 +248,13 @@ impl Transport for RingTransport {
         payload: Segment,
         cookie: u64,
     ) -> Result<(), PostError> {
-        let handle = self.handle(to)?;
+        let (handle, place) = self.handle(to)?;
         // SAFETY: promised by the caller.
         let buffer = unsafe { process(payload)? };
         self.post(
-            &WorkRequest::send(handle, buffer)
-                .prefix_words(header)
-                .user_data(cookie),
+            WorkRequest::send(handle, buffer).prefix_words(header),
+            cookie,
+            place,
         )
     }
 
@@ -222,14 +265,14 @@ impl Transport for RingTransport {
         into: Segment,
         cookie: u64,
     ) -> Result<(), PostError> {
-        let handle = self.handle(from)?;
+        let (handle, place) = self.handle(from)?;
         // SAFETY: promised by the caller.
         let buffer = unsafe { process(into)? };
         let remote = Remote {
             addr: remote.addr,
             key: remote.key,
         };
-        self.post(&WorkRequest::read(handle, buffer, remote).user_data(cookie))
+        self.post(WorkRequest::read(handle, buffer, remote), cookie, place)
     }
 
     unsafe fn expose(&mut self, memory: Segment) -> Result<Registration, PostError> {
@@ -294,8 +337,10 @@ impl Transport for RingTransport {
             Status::Ok => Ok(()),
             status => Err(failure(status)),
         };
+        let [.., low, high] = done.user_data.to_le_bytes();
+        self.handles.end(Place(u16::from_le_bytes([low, high])));
         Some(Done {
-            cookie: done.user_data,
+            cookie: done.user_data & ((1 << PLACE_SHIFT) - 1),
             result,
         })
     }
