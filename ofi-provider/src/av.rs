@@ -11,7 +11,7 @@ use usb4_ffi::{Handle, boundary_or};
 use usb4_ring::EpAddr;
 use usb4_tagged::PeerId;
 
-use crate::addr::{self, ADDR_LEN};
+use crate::addr::{self, ADDR_LEN, Name};
 use crate::domain::{DomainHandle, Shared};
 use crate::fork::FORKED;
 use crate::init::PANICKED;
@@ -28,6 +28,10 @@ pub(crate) struct Peers {
     /// Those that were in the address vector and are not.
     removed: HashSet<u32>,
     removals: u64,
+    /// By peer: the number of its control lane's address.
+    lanes: HashMap<u32, PeerId>,
+    /// The other way round.
+    owners: HashMap<u32, PeerId>,
 }
 
 impl Peers {
@@ -36,9 +40,11 @@ impl Peers {
         self.addresses.get(peer.0 as usize).copied()
     }
 
-    /// Whether a peer was removed from the address vector, and not inserted again.
-    pub(crate) fn is_removed(&self, PeerId(peer): PeerId) -> bool {
-        self.removed.contains(&peer)
+    /// Whether a peer, or the one whose control lane this is, was removed from the address vector, and not inserted
+    /// again.
+    pub(crate) fn is_removed(&self, peer: PeerId) -> bool {
+        let peer = self.owner_of(peer).unwrap_or(peer);
+        self.removed.contains(&peer.0)
     }
 
     /// How often that has happened.
@@ -52,6 +58,40 @@ impl Peers {
             self.addresses.push(*address);
             u32::try_from(self.addresses.len() - 1).unwrap_or(NONE)
         }))
+    }
+
+    /// Tells which control lane is a peer's: once and for all if the application says so, else unless more is known
+    /// about either.
+    pub(crate) fn introduce(&mut self, peer: PeerId, lane: u64, sure: bool) {
+        let Some(EpAddr { node, .. }) = self.address(peer) else {
+            return;
+        };
+        if !sure && self.lanes.contains_key(&peer.0) {
+            return;
+        }
+        let lane = self.peer(&addr::lane_address(node, lane));
+        if sure || !self.owners.contains_key(&lane.0) {
+            self.lanes.insert(peer.0, lane);
+            self.owners.insert(lane.0, peer);
+        }
+    }
+
+    /// The peer behind whose address the control lane of `peer` is.
+    pub(crate) fn lane_of(&self, peer: PeerId) -> Option<PeerId> {
+        self.lanes.get(&peer.0).copied()
+    }
+
+    /// Whose control lane is at the address of `lane`.
+    pub(crate) fn owner_of(&self, lane: PeerId) -> Option<PeerId> {
+        self.owners.get(&lane.0).copied()
+    }
+
+    /// The name of a peer whose control lane is known.
+    fn name(&self, peer: PeerId) -> Option<Name> {
+        Some(Name {
+            address: self.address(peer)?,
+            lane: addr::lane_name(&self.address(self.lane_of(peer)?)?),
+        })
     }
 }
 
@@ -83,11 +123,12 @@ impl AvState {
             .unwrap_or(FI_ADDR_NOTAVAIL)
     }
 
-    fn insert(&mut self, address: &EpAddr) -> fi_addr_t {
+    fn insert(&mut self, name: &Name) -> fi_addr_t {
         let peer = {
             let mut peers = self.peers.lock();
-            let PeerId(peer) = peers.peer(address);
+            let PeerId(peer) = peers.peer(&name.address);
             peers.removed.remove(&peer);
+            peers.introduce(PeerId(peer), name.lane, true);
             peer
         };
         let index = peer as usize;
@@ -255,7 +296,7 @@ unsafe extern "C" fn insert(
         for n in 0..count {
             // SAFETY: the application gives `count` addresses of our length.
             let bytes = unsafe { addresses.cast::<[u8; ADDR_LEN]>().add(n).read_unaligned() };
-            let number = addr::from_bytes(&bytes).map(|address| state.insert(&address));
+            let number = addr::from_bytes(&bytes).map(|name| state.insert(&name));
             inserted += c_int::from(number.is_some());
             // SAFETY: `out` is null or has `count` entries; so has the array of FI_SYNC_ERR.
             unsafe {
@@ -307,9 +348,7 @@ unsafe extern "C" fn lookup(av: *mut fid_av, address: fi_addr_t, out: *mut c_voi
         let Some(state) = state.avs.get(av.index) else {
             return -FI_EINVAL;
         };
-        let found = state
-            .peer(address)
-            .and_then(|peer| state.peers.lock().address(peer));
+        let found = state.peer(address).and_then(|peer| state.peers.lock().name(peer));
         let Some(found) = found else { return -FI_EINVAL };
         // SAFETY: the application gives room for `*len` bytes.
         unsafe { put(&addr::to_bytes(&found), out, len) };
@@ -342,7 +381,7 @@ unsafe extern "C" fn straddr(
     boundary_or(std::ptr::null(), || {
         // SAFETY: the application gives an address of our length.
         let bytes = unsafe { address.cast::<[u8; ADDR_LEN]>().read_unaligned() };
-        let text = addr::from_bytes(&bytes).map_or("usb4://?".into(), |address| addr::to_text(&address));
+        let text = addr::from_bytes(&bytes).map_or("usb4://?".into(), |name| addr::to_text(&name));
         // SAFETY: the application gives room for `*len` bytes.
         unsafe {
             let room = *len;
@@ -363,18 +402,43 @@ mod tests {
 
     use super::*;
 
-    fn address(n: u32) -> EpAddr {
-        EpAddr {
-            node: NodeId(7),
-            ep: n,
-            incarnation: 1,
+    fn address(n: u32) -> Name {
+        Name {
+            address: EpAddr {
+                node: NodeId(7),
+                ep: n,
+                incarnation: 1,
+            },
+            lane: 1 << 32 | u64::from(100 + n),
         }
+    }
+
+    #[test]
+    fn a_lane_is_whose_the_application_says_whatever_strangers_claim() {
+        let mut av = AvState::default();
+        let (liar, owner) = {
+            let mut peers = av.peers.lock();
+            let liar = peers.peer(&address(1).address);
+            peers.introduce(liar, address(2).lane, false);
+            (liar, peers.peer(&address(2).address))
+        };
+        av.insert(&address(2));
+        let mut peers = av.peers.lock();
+        let lane = peers.lane_of(owner).unwrap();
+        assert_eq!(peers.owner_of(lane), Some(owner));
+        assert_eq!(peers.name(owner), Some(address(2)));
+        peers.introduce(owner, address(3).lane, false);
+        peers.introduce(liar, address(2).lane, false);
+        assert_eq!(
+            (peers.lane_of(owner), peers.owner_of(lane)),
+            (Some(lane), Some(owner))
+        );
     }
 
     #[test]
     fn indices_follow_the_order_of_insertion_though_strangers_came_first() {
         let mut av = AvState::default();
-        let stranger = av.peers.lock().peer(&address(9));
+        let stranger = av.peers.lock().peer(&address(9).address);
         assert_eq!(av.address(stranger), FI_ADDR_NOTAVAIL);
         assert_eq!(
             (

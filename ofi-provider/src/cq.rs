@@ -267,7 +267,7 @@ impl Cq {
                 continue;
             };
             probing |= messenger.rendezvous_outstanding() > 0;
-            for ring in messenger.transport().cqs().each() {
+            for ring in messenger.transport().cqs() {
                 if !ring.arm().unwrap_or(false) {
                     return (false, probing);
                 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys::*;
 use usb4_ffi::{Handle, Level, boundary_or, log};
-use usb4_ring::{Endpoint, EndpointConfig, EndpointKind};
 use usb4_tagged::{Config, EVENTS_MAX, MAX_MESSAGE, Messenger, PeerId, STAGE_LEN};
 
 use crate::addr::{self, ADDR_LEN};
@@ -18,8 +17,8 @@ use crate::env::params;
 use crate::exit::{CONFIRM, CONFIRM_CALLS};
 use crate::fork::FORKED;
 use crate::init::PANICKED;
+use crate::lanes::{Parts, RingLanes};
 use crate::sink::{Bound, CqSink, CqState, Direct, UNBOUND};
-use crate::transport::{Cqs, RingTransport};
 use crate::{msg, nosys, tagged};
 
 /// Sends outstanding, those that wait for their receiver to finish included.
@@ -35,9 +34,9 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// An endpoint's state, under the domain's lock.
 pub(crate) struct EpState {
     /// From `fi_enable` on.
-    pub(crate) messenger: Option<Messenger<RingTransport>>,
+    pub(crate) messenger: Option<Messenger<RingLanes>>,
     /// Until `fi_enable`.
-    parts: Option<(Endpoint, Cqs)>,
+    parts: Option<Parts>,
     address: [u8; ADDR_LEN],
     av: u32,
     settings: Settings,
@@ -59,7 +58,7 @@ pub(crate) struct Settings {
 
 /// An enabled endpoint with what its messages need.
 pub(crate) struct Active<'a> {
-    pub(crate) messenger: &'a mut Messenger<RingTransport>,
+    pub(crate) messenger: &'a mut Messenger<RingLanes>,
     pub(crate) settings: &'a Settings,
     avs: &'a Table<AvState>,
     av: u32,
@@ -92,7 +91,7 @@ impl Active<'_> {
 
     /// The messenger, and where its completions go.
     #[inline]
-    pub(crate) fn split(&mut self) -> (&mut Messenger<RingTransport>, CqSink<'_>) {
+    pub(crate) fn split(&mut self) -> (&mut Messenger<RingLanes>, CqSink<'_>) {
         let sink = CqSink {
             cqs: self.cqs,
             cntrs: self.cntrs,
@@ -239,7 +238,7 @@ pub(crate) unsafe extern "C" fn open(
         // SAFETY: parts of a valid info.
         let (tx, rx) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
         let shared = domain.open_child();
-        let (endpoint, cqs) = match create(&shared) {
+        let parts = match Parts::open(&shared.device, (params().tx_size, params().rx_slots)) {
             Ok(parts) => parts,
             Err(error) => {
                 log(Level::Warn, format_args!("no endpoint: {error}"));
@@ -252,9 +251,9 @@ pub(crate) unsafe extern "C" fn open(
             }
         };
         let state = EpState {
-            address: addr::to_bytes(&endpoint.address()),
+            address: addr::to_bytes(&parts.name()),
             messenger: None,
-            parts: Some((endpoint, cqs)),
+            parts: Some(parts),
             av: UNBOUND,
             settings: Settings {
                 bound: Bound::NONE,
@@ -295,25 +294,6 @@ pub(crate) unsafe extern "C" fn open(
         unsafe { *ep = EpHandle::into_raw(Box::new(object)) };
         0
     })
-}
-
-fn create(shared: &Shared) -> Result<(Endpoint, Cqs), usb4_ring::Error> {
-    let device = &shared.device;
-    let limit = device.info().max_queue_depth;
-    let depth = |wanted: usize| u32::try_from(wanted).unwrap_or(limit).min(limit);
-    let (sq_depth, rq_depth) = (depth(params().tx_size), depth(params().rx_slots));
-    let most = device.info().max_cq_depth;
-    let cqs = Cqs {
-        sends: device.create_cq(sq_depth.min(most))?,
-        receives: device.create_cq(rq_depth.min(most))?,
-    };
-    let config = EndpointConfig {
-        kind: EndpointKind::Datagram,
-        sq_depth,
-        rq_depth,
-    };
-    let endpoint = device.create_endpoint(&config, &cqs.sends, &cqs.receives)?;
-    Ok((endpoint, cqs))
 }
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
@@ -467,14 +447,14 @@ impl Ep {
         let Some(av) = avs.get(this.av) else {
             return -FI_ENOAV;
         };
-        let Some((endpoint, mut rings)) = this.parts.take() else {
+        let Some(mut rings) = this.parts.take() else {
             return -FI_EOPBADSTATE;
         };
         for bound in [this.settings.bound.tx_cq, this.settings.bound.rx_cq] {
             let Some(wait) = cqs.get(bound).and_then(|cq| cq.wait.as_ref()) else {
                 continue;
             };
-            for ring in rings.each() {
+            for ring in rings.cqs() {
                 let added = ring
                     .wait_fd()
                     .map_err(|e| e.to_string())
@@ -487,8 +467,7 @@ impl Ep {
         }
         let (slots, eager) = (params().rx_slots, params().eager_size);
         let slots = slots.min(self.domain.device.info().max_queue_depth as usize);
-        let device = self.domain.device.clone();
-        let transport = match RingTransport::new(device, endpoint, rings, slots, eager, av.peers.clone()) {
+        let transport = match RingLanes::new(&self.domain.device, rings, slots, eager, &av.peers) {
             Ok(transport) => transport,
             Err(error) => {
                 log(Level::Warn, format_args!("no receive buffers: {error}"));
@@ -572,7 +551,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
                 let (Some(wait), Some(messenger)) = (&cq.wait, &mut this.messenger) else {
                     continue;
                 };
-                for ring in messenger.transport().cqs().each() {
+                for ring in messenger.transport().cqs() {
                     if let Ok(fd) = ring.wait_fd() {
                         wait.remove(fd);
                     }

@@ -6,7 +6,7 @@
 //! not offered yet; nothing else of libfabric (connected endpoints, device memory, shared contexts) is.
 //!
 //! Each file is named after the libfabric object it implements; `init` is where libfabric comes in. Matching,
-//! eager and rendezvous live in `usb4-tagged`, of which `transport` is the lower side. The object links to
+//! eager and rendezvous live in `usb4-tagged`, of which `lanes` and `transport` are the lower side. The object links to
 //! nothing of libfabric: `host` finds the functions of the one that loaded it.
 
 mod addr;
@@ -25,6 +25,7 @@ mod getinfo;
 mod handles;
 mod host;
 mod init;
+mod lanes;
 mod lock;
 mod mr;
 mod msg;

@@ -107,7 +107,7 @@ fn addresses_in_hints_and_in_the_node_come_back() {
     soft("getinfo");
     let hints = getinfo(None).unwrap();
     let mut address = [0u8; 32];
-    address[0] = 9;
+    (address[0], address[24]) = (9, 7);
     hints.dest_addr = address.as_mut_ptr().cast();
     hints.dest_addrlen = address.len();
     let info = getinfo(Some(hints)).unwrap();
@@ -117,7 +117,7 @@ fn addresses_in_hints_and_in_the_node_come_back() {
         address
     );
 
-    let node = c"usb4://00000000000000000000000000000009:0:00000000";
+    let node = c"usb4://00000000000000000000000000000009:0:00000000:0000000000000007";
     let mut info = std::ptr::null_mut();
     let ask = |node: &CStr, info: &mut *mut fi_info| unsafe {
         let (hints, service) = (std::ptr::null(), std::ptr::null());

@@ -1,8 +1,8 @@
 //! The header in front of every message, and the body of a rendezvous request.
 //!
 //! Header, 24 bytes, little endian: kind u8, flags u8, status u8, 0 u8, 0 u32, tag u64, data-or-id u64.
-//! A request to send (RTS) is followed by: id u64, total u64, then up to four times {addr u64, key u64,
-//! len u64}.
+//! A request to send (RTS) is followed by: id u64, total u64, name of the sender's control lane u64, then up to
+//! four times {addr u64, key u64, len u64}. FIN and PROBE travel on control lanes, the others do not.
 
 use crate::{MAX_SEGMENTS, Remote};
 
@@ -15,8 +15,11 @@ pub type HeaderWords = [u64; HEADER_LEN / 8];
 /// [`HEADER_LEN`], where lengths are 32 bits.
 pub(crate) const HEADER_BYTES: u32 = 24;
 
+/// Bytes of an RTS body without parts.
+const RTS_MIN: usize = 24;
+
 /// Bytes of the longest RTS body.
-pub(crate) const RTS_MAX: usize = 16 + 24 * MAX_SEGMENTS;
+pub(crate) const RTS_MAX: usize = RTS_MIN + 24 * MAX_SEGMENTS;
 
 const EAGER: u8 = 1;
 const RTS: u8 = 2;
@@ -156,6 +159,8 @@ pub(crate) struct Rts {
     pub(crate) id: u64,
     /// Bytes in all.
     pub(crate) total: u64,
+    /// [`Transport::lane`](crate::Lanes::lane) of the sender.
+    pub(crate) lane: u64,
     /// Where they are.
     pub(crate) parts: [(Remote, u64); MAX_SEGMENTS],
     /// How many parts count.
@@ -167,7 +172,8 @@ impl Rts {
     pub(crate) fn encode(&self, out: &mut [u8]) -> usize {
         out[..8].copy_from_slice(&self.id.to_le_bytes());
         out[8..16].copy_from_slice(&self.total.to_le_bytes());
-        let mut at = 16;
+        out[16..24].copy_from_slice(&self.lane.to_le_bytes());
+        let mut at = RTS_MIN;
         for (remote, len) in &self.parts[..self.count] {
             for value in [remote.addr, remote.key, *len] {
                 out[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -179,14 +185,14 @@ impl Rts {
 
     /// The body in `bytes`; `None` if its length, count or sum is wrong.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let count = bytes.len().checked_sub(16)? / 24;
-        if bytes.len() != 16 + 24 * count || count > MAX_SEGMENTS {
+        let count = bytes.len().checked_sub(RTS_MIN)? / 24;
+        if bytes.len() != RTS_MIN + 24 * count || count > MAX_SEGMENTS {
             return None;
         }
         let mut parts = [(Remote { addr: 0, key: 0 }, 0); MAX_SEGMENTS];
         let mut sum: u64 = 0;
         for (index, part) in parts[..count].iter_mut().enumerate() {
-            let at = 16 + 24 * index;
+            let at = RTS_MIN + 24 * index;
             let len = word(bytes, at + 16)?;
             *part = (
                 Remote {
@@ -201,6 +207,7 @@ impl Rts {
         (sum == total).then_some(Self {
             id: word(bytes, 0)?,
             total,
+            lane: word(bytes, 16)?,
             parts,
             count,
         })
@@ -294,6 +301,7 @@ mod tests {
         let rts = Rts {
             id: 5,
             total: 150,
+            lane: 6,
             parts,
             count: 2,
         };
@@ -301,10 +309,10 @@ mod tests {
         let len = rts.encode(&mut bytes);
         assert_eq!(Rts::decode(&bytes[..len]), Some(rts));
         assert_eq!(Rts::decode(&bytes[..len - 1]), None);
-        assert_eq!(Rts::decode(&bytes[..16]), None, "no parts, but bytes");
+        assert_eq!(Rts::decode(&bytes[..RTS_MIN]), None, "no parts, but bytes");
         bytes[8] = 151;
         assert_eq!(Rts::decode(&bytes[..len]), None);
-        for byte in &mut bytes[16 + 16..16 + 24] {
+        for byte in &mut bytes[RTS_MIN + 16..RTS_MIN + 24] {
             *byte = 0xff;
         }
         assert_eq!(Rts::decode(&bytes[..len]), None, "a sum that wraps");

@@ -10,7 +10,7 @@ use crate::rendezvous::Reading;
 use crate::send::{SendOp, SendPool};
 use crate::slab::Slab;
 use crate::unexpected::Message;
-use crate::{Arrival, Class, Done, Failure, PeerId, PostError, Segment, Transport};
+use crate::{Arrival, Class, Control, Done, Failure, Lanes, PeerId, PostError, Segment};
 
 /// Most segments of one message.
 pub const MAX_SEGMENTS: usize = 4;
@@ -23,6 +23,9 @@ pub const EVENTS_MAX: usize = 64;
 
 /// Calls that are content with what has arrived before finished sends are looked at nevertheless.
 const CONTENT_MAX: u32 = 64;
+
+/// Calls that find nothing before the control lane is looked at, if nothing is expected there.
+const QUIET_MAX: u32 = 16;
 
 /// Receive slots that may wait to be given back to the device.
 const SLOTS_WAITING_MAX: usize = 32;
@@ -148,7 +151,6 @@ impl Cookie {
         };
         let index = u32::from_le_bytes([a, b, c, d]);
         match kind {
-            1 => Some(Self::Send(index)),
             2 => Some(Self::Read(index)),
             3 => Some(Self::Fin),
             4 => Some(Self::Probe(index)),
@@ -160,7 +162,7 @@ impl Cookie {
 /// One endpoint's messages: sends, receives, matching.
 ///
 /// Not thread safe: calls need `&mut self`. Completions come out of the calls that are given a [`Sink`].
-pub struct Messenger<T: Transport> {
+pub struct Messenger<T: Lanes> {
     pub(crate) transport: T,
     pub(crate) table: Table,
     pub(crate) config: Config,
@@ -169,6 +171,11 @@ pub struct Messenger<T: Transport> {
     pub(crate) rendezvous_out: usize,
     /// Messages the transport has.
     pub(crate) in_transport: usize,
+    /// What the control lane has.
+    pub(crate) in_lane: usize,
+    /// Something is to be expected on the control lane, or waits for room there. Else there may still be questions of
+    /// peers.
+    pub(crate) uses_lane: bool,
     pub(crate) next_generation: u32,
     /// By peer: a probe is on its way.
     pub(crate) probes: Vec<bool>,
@@ -190,11 +197,13 @@ pub struct Messenger<T: Transport> {
     returned: Vec<u32>,
     /// Calls in a row after which finished sends still wait.
     content: u32,
+    /// Calls that found nothing.
+    quiet: u32,
     pub(crate) dirty: bool,
     protocol_errors: u64,
 }
 
-impl<T: Transport> Messenger<T> {
+impl<T: Lanes> Messenger<T> {
     /// A messenger over `transport`, all of whose receive slots are unposted.
     ///
     /// # Errors
@@ -214,6 +223,8 @@ impl<T: Transport> Messenger<T> {
             pool: SendPool::new(),
             rendezvous_out: 0,
             in_transport: 0,
+            in_lane: 0,
+            uses_lane: false,
             next_generation: 0,
             probes: Vec::new(),
             next_probe: 0,
@@ -229,6 +240,7 @@ impl<T: Transport> Messenger<T> {
             slots: slots as usize,
             returned: Vec::with_capacity(slots as usize),
             content: 0,
+            quiet: 0,
             dirty: false,
             protocol_errors: 0,
         };
@@ -258,7 +270,7 @@ impl<T: Transport> Messenger<T> {
     /// Whether the peers have every message sent so far (not: have matched it). Close an endpoint only then,
     /// or lose messages.
     pub fn drained(&self) -> bool {
-        self.in_transport == 0 && self.deferred.is_empty()
+        self.in_transport == 0 && self.in_lane == 0 && self.deferred.is_empty()
     }
 
     /// Messages that broke the protocol and were dropped.
@@ -281,14 +293,20 @@ impl<T: Transport> Messenger<T> {
         if self.transport.has_events() {
             handled += self.poll(sink);
         }
-        if handled == 0 && (self.returned.len() >= SLOTS_WAITING_IDLE || !self.deferred.is_empty()) {
-            self.tidy(sink);
+        if handled == 0 {
+            self.quiet = self.quiet.wrapping_add(1);
+            if self.uses_lane || self.quiet % QUIET_MAX == 0 {
+                handled = self.poll_lane(sink);
+            }
+            if self.returned.len() >= SLOTS_WAITING_IDLE {
+                self.give_back();
+            }
         }
         handled
     }
 
     /// Handles events until there are none or the sink is full. Arrivals come first: somebody waits for them, while
-    /// finished sends can wait for the next call.
+    /// finished sends and the control lane can wait for the next call.
     #[inline(never)]
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         let mut handled = 0;
@@ -305,6 +323,7 @@ impl<T: Transport> Messenger<T> {
             }
             handled += 1;
             if handled == EVENTS_MAX {
+                overdue = true;
                 break;
             }
             if sink.is_full() {
@@ -326,19 +345,53 @@ impl<T: Transport> Messenger<T> {
                 }
             }
         }
-        if !self.deferred.is_empty() {
-            self.retry(sink);
+        if self.uses_lane || overdue {
+            handled += self.poll_lane(sink);
         }
         self.flush_due();
         handled
     }
 
-    /// Does what can be done as well when nothing else is to be done.
-    #[cold]
-    fn tidy(&mut self, sink: &mut impl Sink) {
+    /// Handles what the control lane has, then posts there what found no room before.
+    #[inline(never)]
+    fn poll_lane(&mut self, sink: &mut impl Sink) -> usize {
+        let handled = if self.transport.has_control() {
+            self.poll_control(sink)
+        } else {
+            0
+        };
         self.retry(sink);
-        self.dirty = true;
-        self.flush_due();
+        self.uses_lane = self.rendezvous_out | self.in_lane | self.deferred.len() != 0;
+        handled
+    }
+
+    fn poll_control(&mut self, sink: &mut impl Sink) -> usize {
+        let mut handled = 0;
+        while handled < EVENTS_MAX
+            && let Some(Control { bytes, from }) = self.transport.control()
+        {
+            handled += 1;
+            match Header::decode(&bytes) {
+                Some(Header::Fin { id, end }) => self.finished(from, id, end, sink),
+                Some(Header::Probe { id }) => self.asked(from, id),
+                _ => self.protocol_errors += 1,
+            }
+        }
+        while handled < EVENTS_MAX
+            && let Some(Done { cookie, result }) = self.transport.control_done()
+        {
+            handled += 1;
+            let Some(cookie) = Cookie::unpack(cookie) else {
+                continue;
+            };
+            self.in_lane -= 1;
+            match cookie {
+                Cookie::Read(index) => self.read_done(index, result, sink),
+                Cookie::Probe(peer) => self.probed(PeerId(peer), result, sink),
+                Cookie::Fin | Cookie::Send(_) => {}
+            }
+        }
+        handled
     }
 
     /// Makes what was posted visible to the device, if anything waits for that: operations do, receive slots
@@ -371,21 +424,12 @@ impl<T: Transport> Messenger<T> {
         self.transport.submit();
     }
 
-    /// A send or read has finished.
+    /// A send has finished.
     #[inline(never)]
     fn finished_work(&mut self, cookie: u64, result: Result<(), Failure>, sink: &mut impl Sink) {
-        match Cookie::unpack(cookie) {
-            Some(Cookie::Send(index)) => {
-                self.in_transport -= 1;
-                self.sent_any(index, result, sink);
-            }
-            Some(Cookie::Read(index)) => self.read_done(index, result, sink),
-            Some(Cookie::Probe(peer)) => {
-                self.in_transport -= 1;
-                self.probed(PeerId(peer), result, sink);
-            }
-            Some(Cookie::Fin) => self.in_transport -= 1,
-            None => {}
+        if let Some(index) = Cookie::as_send(cookie) {
+            self.in_transport -= 1;
+            self.sent_any(index, result, sink);
         }
     }
 
@@ -401,23 +445,11 @@ impl<T: Transport> Messenger<T> {
             .get(crate::HEADER_LEN..)
             .and_then(crate::header::Rts::decode);
         if let (Some(Header::Rts(envelope)), Some(request)) = (header, request) {
+            self.transport.introduce(from, request.lane);
             return self.requested(slot, from, envelope, request, sink);
         }
         self.repost(slot);
-        let good = match (header, request) {
-            (Some(Header::Fin { id, end }), _) => {
-                self.finished(from, id, end, sink);
-                true
-            }
-            (Some(Header::Probe { id }), _) => {
-                self.asked(from, id);
-                true
-            }
-            _ => false,
-        };
-        if !good {
-            self.protocol_errors += 1;
-        }
+        self.protocol_errors += 1;
     }
 
     /// Gives a slot back to the transport, soon.

@@ -5,7 +5,7 @@ use crate::matching::{Pattern, Posted};
 use crate::messenger::{of, total};
 use crate::slab::{Links, NIL};
 use crate::unexpected::Body;
-use crate::{Class, Completion, Failure, MAX_SEGMENTS, Messenger, PeerId, Segment, Sink, Transport};
+use crate::{Class, Completion, Failure, Lanes, MAX_SEGMENTS, Messenger, PeerId, Segment, Sink};
 
 /// A receive.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +109,7 @@ impl Posted for Receive {
     }
 }
 
-impl<T: Transport> Messenger<T> {
+impl<T: Lanes> Messenger<T> {
     /// Posts a receive; it completes at once if its message is here.
     ///
     /// # Errors

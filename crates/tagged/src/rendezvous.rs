@@ -4,7 +4,7 @@ use crate::header::{End, Envelope, Rts};
 use crate::messenger::{Cookie, Deferred};
 use crate::recv::Target;
 use crate::unexpected::Message;
-use crate::{Failure, Messenger, PeerId, PostError, Remote, Segment, Sink, Transport};
+use crate::{Failure, Lanes, Messenger, PeerId, PostError, Remote, Segment, Sink};
 
 /// A message being read.
 pub(crate) struct Reading {
@@ -59,8 +59,8 @@ impl Reading {
     }
 }
 
-impl<T: Transport> Messenger<T> {
-    /// Begins to read a message into its target; the caller flushes.
+impl<T: Lanes> Messenger<T> {
+    /// Begins to read a message into its target.
     pub(crate) fn start_reading(
         &mut self,
         from: PeerId,
@@ -87,6 +87,7 @@ impl<T: Transport> Messenger<T> {
             ended: false,
         };
         let index = self.readings.insert(reading);
+        self.uses_lane = true;
         self.post_reads(index, sink);
     }
 
@@ -106,7 +107,7 @@ impl<T: Transport> Messenger<T> {
                     let reading = &mut self.readings[index];
                     reading.posted += into.len;
                     reading.pending += 1;
-                    self.dirty = true;
+                    self.in_lane += 1;
                 }
                 Err(PostError::Full) => return self.deferred.push_back(Deferred::Read(index)),
                 Err(PostError::Unreachable | PostError::Dead) => {
@@ -134,7 +135,7 @@ impl<T: Transport> Messenger<T> {
     }
 
     /// A sender asks about a rendezvous. One that is neither waiting nor being read nor about to be answered has ended,
-    /// and the answer is lost, or arrives before this one. Without room for the answer now there is none, lest questions
+    /// and the answer is lost, or arrives before this one; unless its request is still to be taken. Without room for the answer now there is none, lest questions
     /// pile up: the sender asks again.
     pub(crate) fn asked(&mut self, from: PeerId, id: u64) {
         let reading = |reading: &Reading| !reading.ended && reading.from == from && reading.rts.id == id;
@@ -143,6 +144,7 @@ impl<T: Transport> Messenger<T> {
         if !self.readings.iter().any(reading)
             && !self.messages.iter().any(waiting)
             && !self.deferred.iter().any(answering)
+            && !self.transport.has_events()
         {
             self.try_finish(from, id, End::Unknown);
         }

@@ -4,8 +4,8 @@ use crate::header::{End, Envelope, Header, RTS_MAX, Rts};
 use crate::messenger::{Cookie, total};
 use crate::protocol::{Path, STAGE_LEN};
 use crate::{
-    Class, Completion, Failure, MAX_MESSAGE, MAX_SEGMENTS, Messenger, PeerId, PostError, Remote, Segment,
-    Sink, Transport,
+    Class, Completion, Failure, Lanes, MAX_MESSAGE, MAX_SEGMENTS, Messenger, PeerId, PostError, Remote,
+    Segment, Sink,
 };
 
 /// Sends whose staging memory lies in one block.
@@ -228,7 +228,7 @@ impl<E> SendPool<E> {
 
 const _: () = assert!(RTS_MAX <= STAGE_LEN, "a request fits the staging area");
 
-impl<T: Transport> Messenger<T> {
+impl<T: Lanes> Messenger<T> {
     /// Posts a send. Unless `more`, the device starts at once.
     ///
     /// # Errors
@@ -412,6 +412,7 @@ impl<T: Transport> Messenger<T> {
         let body = Rts {
             id,
             total: len,
+            lane: self.transport.lane(),
             parts,
             count,
         }
@@ -430,6 +431,7 @@ impl<T: Transport> Messenger<T> {
         };
         self.in_transport += 1;
         self.rendezvous_out += 1;
+        self.uses_lane = true;
         Ok(())
     }
 
@@ -523,13 +525,12 @@ impl<T: Transport> Messenger<T> {
             }
             let header = Header::Probe { id: op.id(index) }.encode();
             let cookie = Cookie::Probe(to.0).pack();
-            // SAFETY: there is no payload.
-            match unsafe { self.transport.send(to, header, Segment::EMPTY, cookie) } {
+            match self.transport.send_control(to, header, cookie) {
                 Ok(()) => {
                     self.probes[peer] = true;
                     self.next_probe = index + 1;
-                    self.in_transport += 1;
-                    self.dirty = true;
+                    self.in_lane += 1;
+                    self.uses_lane = true;
                 }
                 Err(PostError::Full) => break,
                 Err(PostError::Unreachable | PostError::Dead) => {
@@ -537,7 +538,6 @@ impl<T: Transport> Messenger<T> {
                 }
             }
         }
-        self.flush_due();
     }
 
     /// A probe has ended; if it failed, the peer's rendezvous fail with it.
@@ -590,20 +590,17 @@ impl<T: Transport> Messenger<T> {
         if !self.try_finish(to, id, end) {
             self.deferred
                 .push_back(crate::messenger::Deferred::Fin { to, id, end });
+            self.uses_lane = true;
         }
     }
 
     /// As [`Messenger::finish`]; false if there is no room for it now.
     pub(crate) fn try_finish(&mut self, to: PeerId, id: u64, end: End) -> bool {
         let header = Header::Fin { id, end }.encode();
-        // SAFETY: there is no payload.
-        match unsafe {
-            self.transport
-                .send(to, header, Segment::EMPTY, Cookie::Fin.pack())
-        } {
+        match self.transport.send_control(to, header, Cookie::Fin.pack()) {
             Ok(()) => {
-                self.in_transport += 1;
-                self.dirty = true;
+                self.in_lane += 1;
+                self.uses_lane = true;
             }
             Err(PostError::Full) => return false,
             Err(PostError::Unreachable | PostError::Dead) => {}

@@ -1,6 +1,6 @@
-//! What the messenger needs below it: reliable, ordered sends into receive slots, and remote reads.
+//! What the messenger needs below it: reliable, ordered sends into receive slots, and a control lane with remote reads.
 
-use crate::HeaderWords;
+use crate::{HEADER_LEN, HeaderWords};
 
 /// A peer, by the index the user of this crate gave it. The same index names a message's sender and a
 /// send's destination.
@@ -89,6 +89,15 @@ pub enum Arrival {
     },
 }
 
+/// A message of the control lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// All of it.
+    pub bytes: [u8; HEADER_LEN],
+    /// Who sent it.
+    pub from: PeerId,
+}
+
 /// A send or read that has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
@@ -136,7 +145,7 @@ pub trait Transport {
         cookie: u64,
     ) -> Result<(), PostError>;
 
-    /// Posts a read of `into.len` bytes. Takes effect at the next [`Transport::submit`].
+    /// Posts a read of `into.len` bytes; of [`Lanes`] on the control lane.
     ///
     /// # Errors
     /// As [`PostError`] says.
@@ -176,6 +185,33 @@ pub trait Transport {
     /// is none.
     fn arrival(&mut self) -> Option<Arrival>;
 
-    /// Takes the next finished send or read the device has told of; else as [`Transport::arrival`].
+    /// Takes the next finished send the device has told of; else as [`Transport::arrival`].
     fn done(&mut self) -> Option<Done>;
+}
+
+/// A transport with a control lane beside it: reads and header-only messages, in order among themselves. It shares
+/// nothing with the messages that these could use up: whatever waits for a receive slot, the lane goes on while the peer
+/// makes progress. What is posted there starts at once.
+pub trait Lanes: Transport {
+    /// What peers that are told by [`Lanes::introduce`] need to know to reach the control lane.
+    fn lane(&self) -> u64;
+
+    /// Tells whose the lane of this name is, before anything is posted to the peer there. A peer the transport knows
+    /// already keeps the one it has.
+    fn introduce(&mut self, peer: PeerId, lane: u64);
+
+    /// Posts a control message.
+    ///
+    /// # Errors
+    /// As [`PostError`] says.
+    fn send_control(&mut self, to: PeerId, header: HeaderWords, cookie: u64) -> Result<(), PostError>;
+
+    /// Whether there is anything to take from the control lane.
+    fn has_control(&mut self) -> bool;
+
+    /// Takes the next control message; its slot is given back.
+    fn control(&mut self) -> Option<Control>;
+
+    /// Takes the next finished control message or read.
+    fn control_done(&mut self) -> Option<Done>;
 }

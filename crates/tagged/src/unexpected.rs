@@ -9,7 +9,7 @@ use crate::header::{End, Envelope, HEADER_BYTES, HEADER_LEN, Rts};
 use crate::matching::{Pattern, Unexpected};
 use crate::messenger::of;
 use crate::slab::Links;
-use crate::{Messenger, PeerId, Transport};
+use crate::{Lanes, Messenger, PeerId};
 
 /// Bytes a kept message is charged beside its payload: its entry, twice because the pool of entries grows by doubling,
 /// and what an allocator adds to a payload.
@@ -97,7 +97,7 @@ pub enum Peek {
     Discard,
 }
 
-impl<T: Transport> Messenger<T> {
+impl<T: Lanes> Messenger<T> {
     /// Looks for an unexpected message.
     pub fn peek(&mut self, pattern: &Pattern, what: Peek) -> Option<Found> {
         let queue = &mut self.unexpected[of(pattern.class)];

@@ -1,4 +1,4 @@
-//! A network of endpoints in one thread. Messages of one pair stay in order; which pair moves next, and when
+//! A network of endpoints in one thread. Messages of one pair and lane stay in order; which pair moves next, and when
 //! a sender hears of it, the test decides. Payloads are read when they are delivered, as a device does.
 #![allow(
     clippy::unwrap_used,
@@ -12,8 +12,15 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use usb4_tagged::{
-    Arrival, Done, Failure, HEADER_LEN, HeaderWords, PeerId, PostError, Remote, Segment, Transport,
+    Arrival, Control, Done, Failure, HEADER_LEN, HeaderWords, Lanes, PeerId, PostError, Remote, Segment,
+    Transport,
 };
+
+/// Messages that need a receive slot, or the control lane.
+type Lane = bool;
+
+const MESSAGES: Lane = false;
+const CONTROL: Lane = true;
 
 enum Flight {
     Send {
@@ -34,6 +41,8 @@ struct Port {
     staged: Vec<u32>,
     arrivals: VecDeque<Arrival>,
     done: VecDeque<Done>,
+    control: VecDeque<Control>,
+    control_done: VecDeque<Done>,
     slots: Vec<Box<[u8]>>,
     dead: bool,
 }
@@ -41,10 +50,10 @@ struct Port {
 pub(crate) struct Net {
     ports: Vec<Port>,
     staged: Vec<(u32, u32, Flight)>,
-    flights: HashMap<(u32, u32), VecDeque<Flight>>,
+    flights: HashMap<(u32, u32, Lane), VecDeque<Flight>>,
     exposed: HashMap<u64, Segment>,
     next_key: u64,
-    /// Sends and reads that may be outstanding.
+    /// What may be outstanding on a lane.
     pub(crate) depth: usize,
 }
 
@@ -70,8 +79,29 @@ impl Net {
         self.exposed.len()
     }
 
-    fn outstanding(&self) -> usize {
-        self.staged.len() + self.flights.values().map(VecDeque::len).sum::<usize>()
+    fn outstanding(&self, lane: Lane) -> usize {
+        let flights = self.flights.iter().filter(|flight| flight.0.2 == lane);
+        let staged = if lane == MESSAGES { self.staged.len() } else { 0 };
+        staged + flights.map(|flight| flight.1.len()).sum::<usize>()
+    }
+
+    fn post_control(&mut self, from: u32, to: PeerId, flight: Flight) -> Result<(), PostError> {
+        if self.outstanding(CONTROL) >= self.depth {
+            return Err(PostError::Full);
+        }
+        let flights = self.flights.entry((from, to.0, CONTROL)).or_default();
+        flights.push_back(flight);
+        Ok(())
+    }
+
+    fn finish(&mut self, at: u32, lane: Lane, done: Done) {
+        let port = &mut self.ports[at as usize];
+        let queue = if lane == MESSAGES {
+            &mut port.done
+        } else {
+            &mut port.control_done
+        };
+        queue.push_back(done);
     }
 
     /// All later traffic to and from `port` fails.
@@ -82,25 +112,29 @@ impl Net {
 
     /// The link between two ports drops and is back at once: what is on its way is lost, and its senders hear of it.
     pub(crate) fn cut(&mut self, a: u32, b: u32) {
-        for (from, to) in [(a, b), (b, a)] {
-            for flight in self.flights.remove(&(from, to)).unwrap_or_default() {
+        for (from, to, lane) in [
+            (a, b, MESSAGES),
+            (b, a, MESSAGES),
+            (a, b, CONTROL),
+            (b, a, CONTROL),
+        ] {
+            for flight in self.flights.remove(&(from, to, lane)).unwrap_or_default() {
                 let (Flight::Send { cookie, .. } | Flight::Read { cookie, .. }) = flight;
-                self.ports[from as usize].done.push_back(Done {
-                    cookie,
-                    result: Err(Failure::PeerLost),
-                });
+                let result = Err(Failure::PeerLost);
+                self.finish(from, lane, Done { cookie, result });
             }
         }
     }
 
     /// Messages and reads on their way from one port to another.
     pub(crate) fn in_flight(&self, from: u32, to: u32) -> usize {
-        self.flights.get(&(from, to)).map_or(0, VecDeque::len)
+        let lane = |lane| self.flights.get(&(from, to, lane)).map_or(0, VecDeque::len);
+        lane(MESSAGES) + lane(CONTROL)
     }
 
     /// Moves one message of the `choice`-th pair that has any; false if nothing can move.
     pub(crate) fn step(&mut self, choice: usize) -> bool {
-        let mut pairs: Vec<(u32, u32)> = self
+        let mut pairs: Vec<(u32, u32, Lane)> = self
             .flights
             .iter()
             .filter(|f| !f.1.is_empty())
@@ -115,20 +149,30 @@ impl Net {
         false
     }
 
-    fn deliver(&mut self, pair: (u32, u32)) -> bool {
-        let (from, to) = pair;
+    fn deliver(&mut self, pair: (u32, u32, Lane)) -> bool {
+        let (from, to, lane) = pair;
         let dead = self.ports[to as usize].dead || self.ports[from as usize].dead;
         let flight = self.flights.get_mut(&pair).unwrap();
-        let is_send = matches!(flight.front().unwrap(), Flight::Send { .. });
-        if !dead && is_send && self.ports[to as usize].posted.is_empty() {
+        if !dead && lane == MESSAGES && self.ports[to as usize].posted.is_empty() {
             return false;
         }
         match flight.pop_front().unwrap() {
             Flight::Send { cookie, .. } | Flight::Read { cookie, .. } if dead => {
-                self.ports[from as usize].done.push_back(Done {
-                    cookie,
-                    result: Err(Failure::PeerLost),
-                });
+                let result = Err(Failure::PeerLost);
+                self.finish(from, lane, Done { cookie, result });
+            }
+            Flight::Send { header, cookie, .. } if lane == CONTROL => {
+                let mut bytes = [0; HEADER_LEN];
+                for (bytes, word) in bytes.chunks_exact_mut(8).zip(header) {
+                    bytes.copy_from_slice(&word.to_le_bytes());
+                }
+                let message = Control {
+                    bytes,
+                    from: PeerId(from),
+                };
+                self.ports[to as usize].control.push_back(message);
+                let result = Ok(());
+                self.finish(from, lane, Done { cookie, result });
             }
             Flight::Send {
                 header,
@@ -176,7 +220,7 @@ impl Net {
                     }
                     _ => Err(Failure::Access),
                 };
-                self.ports[from as usize].done.push_back(Done { cookie, result });
+                self.finish(from, lane, Done { cookie, result });
             }
         }
         true
@@ -236,7 +280,7 @@ impl Transport for Wire {
         cookie: u64,
     ) -> Result<(), PostError> {
         let mut net = self.net.borrow_mut();
-        if net.outstanding() >= net.depth {
+        if net.outstanding(MESSAGES) >= net.depth {
             return Err(PostError::Full);
         }
         net.staged.push((
@@ -258,13 +302,8 @@ impl Transport for Wire {
         into: Segment,
         cookie: u64,
     ) -> Result<(), PostError> {
-        let mut net = self.net.borrow_mut();
-        if net.outstanding() >= net.depth {
-            return Err(PostError::Full);
-        }
-        net.staged
-            .push((self.me, from.0, Flight::Read { remote, into, cookie }));
-        Ok(())
+        let flight = Flight::Read { remote, into, cookie };
+        self.net.borrow_mut().post_control(self.me, from, flight)
     }
 
     unsafe fn expose(&mut self, memory: Segment) -> Result<Exposure, PostError> {
@@ -296,7 +335,10 @@ impl Transport for Wire {
         net.staged = others;
         let mine: Vec<(u32, u32, Flight)> = mine;
         for (from, to, flight) in mine {
-            net.flights.entry((from, to)).or_default().push_back(flight);
+            net.flights
+                .entry((from, to, MESSAGES))
+                .or_default()
+                .push_back(flight);
         }
     }
 
@@ -314,5 +356,41 @@ impl Transport for Wire {
 
     fn done(&mut self) -> Option<Done> {
         self.net.borrow_mut().ports[self.me as usize].done.pop_front()
+    }
+}
+
+impl Lanes for Wire {
+    fn lane(&self) -> u64 {
+        u64::from(self.me)
+    }
+
+    fn introduce(&mut self, peer: PeerId, lane: u64) {
+        assert_eq!(u64::from(peer.0), lane);
+    }
+
+    fn send_control(&mut self, to: PeerId, header: HeaderWords, cookie: u64) -> Result<(), PostError> {
+        let payload = Segment::EMPTY;
+        let flight = Flight::Send {
+            header,
+            payload,
+            cookie,
+        };
+        self.net.borrow_mut().post_control(self.me, to, flight)
+    }
+
+    fn has_control(&mut self) -> bool {
+        let net = self.net.borrow();
+        let port = &net.ports[self.me as usize];
+        !port.control.is_empty() || !port.control_done.is_empty()
+    }
+
+    fn control(&mut self) -> Option<Control> {
+        self.net.borrow_mut().ports[self.me as usize].control.pop_front()
+    }
+
+    fn control_done(&mut self) -> Option<Done> {
+        self.net.borrow_mut().ports[self.me as usize]
+            .control_done
+            .pop_front()
     }
 }
