@@ -86,16 +86,20 @@ impl RingTransport {
         &mut self.cqs
     }
 
-    #[inline]
+    /// The handle of a peer, for work that [`Self::post`] posts next.
+    #[inline(always)]
     fn handle(&mut self, peer: PeerId) -> Result<(AddressHandle, Place), PostError> {
-        match self.handles.get(peer) {
+        match self.handles.begin(peer) {
             Some(open) => Ok(open),
-            None => self.open_handle(peer),
+            None => {
+                self.open_handle(peer)?;
+                self.handles.begin(peer).ok_or(PostError::Full)
+            }
         }
     }
 
     #[cold]
-    fn open_handle(&mut self, peer: PeerId) -> Result<(AddressHandle, Place), PostError> {
+    fn open_handle(&mut self, peer: PeerId) -> Result<(), PostError> {
         let (address, removals) = {
             let peers = self.peers.lock();
             (peers.address(peer), peers.removals())
@@ -110,14 +114,12 @@ impl RingTransport {
             opened = self.endpoint.try_address_handle(&address);
         }
         match opened {
-            Ok(Some(handle)) => match self.handles.insert(peer, handle) {
-                Some(place) => Ok((handle, place)),
-                None => {
-                    self.endpoint.close_handle(handle);
-                    self.close_idle();
-                    Err(PostError::Full)
-                }
-            },
+            Ok(Some(handle)) if self.handles.insert(peer, handle) => Ok(()),
+            Ok(Some(handle)) => {
+                self.endpoint.close_handle(handle);
+                self.close_idle();
+                Err(PostError::Full)
+            }
             // While all handles have work under way, the caller waits until some of it has finished.
             Ok(None) | Err(Error::Limit(Object::Handle)) => Err(PostError::Full),
             Err(error @ (Error::Gone | Error::Forked | Error::EndpointError)) => {
@@ -155,14 +157,14 @@ impl RingTransport {
     fn post(&mut self, request: WorkRequest, cookie: u64, place: Place) -> Result<(), PostError> {
         debug_assert!(cookie >> PLACE_SHIFT == 0, "a cookie leaves room for the place");
         let user_data = cookie | u64::from(place.0) << PLACE_SHIFT;
-        match self.endpoint.post(&request.user_data(user_data)) {
-            Ok(()) => {
-                self.handles.begin(place);
-                Ok(())
+        let posted = self.endpoint.post(&request.user_data(user_data));
+        posted.map_err(|error| {
+            self.handles.end(place);
+            match error {
+                Error::QueueFull => PostError::Full,
+                _ => PostError::Dead,
             }
-            Err(Error::QueueFull) => Err(PostError::Full),
-            Err(_) => Err(PostError::Dead),
-        }
+        })
     }
 
     #[inline]
@@ -248,9 +250,9 @@ impl Transport for RingTransport {
         payload: Segment,
         cookie: u64,
     ) -> Result<(), PostError> {
-        let (handle, place) = self.handle(to)?;
         // SAFETY: promised by the caller.
         let buffer = unsafe { process(payload)? };
+        let (handle, place) = self.handle(to)?;
         self.post(
             WorkRequest::send(handle, buffer).prefix_words(header),
             cookie,
@@ -265,9 +267,9 @@ impl Transport for RingTransport {
         into: Segment,
         cookie: u64,
     ) -> Result<(), PostError> {
-        let (handle, place) = self.handle(from)?;
         // SAFETY: promised by the caller.
         let buffer = unsafe { process(into)? };
+        let (handle, place) = self.handle(from)?;
         let remote = Remote {
             addr: remote.addr,
             key: remote.key,
