@@ -21,6 +21,9 @@ pub(crate) const FAILED: u32 = 16;
 /// A peer endpoint refused it as gone: the flow there must be closed.
 pub(crate) const SWEEP: u32 = 32;
 
+/// With `RETRY`: the first entry waits for a flow. Whoever waits is served in turn, from the attention list only.
+pub(crate) const FLOWLESS: u32 = 64;
+
 /// Place of an endpoint (opaque).
 pub struct EndpointSlot<H: Home> {
     /// Raw name of the endpoint that is here, 0 if none.

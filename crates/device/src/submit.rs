@@ -4,7 +4,7 @@ use usb4_engine::{FlowId, Link, MemAt, Nanos, OpenError, Operation, PostError, W
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Sqe, sqe_flags};
 
 use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, UNSIGNALED};
-use crate::endpoint::{EndpointSlot, HUNGRY, RETRY, STARVED, Tx};
+use crate::endpoint::{EndpointSlot, FLOWLESS, HUNGRY, RETRY, STARVED, Tx};
 use crate::host::{LinkHost, join_cookie};
 use crate::sync::Ordering;
 use crate::{Device, EndpointId, EndpointKind, EndpointState, Home, LinkHeld, LinkId};
@@ -20,6 +20,8 @@ enum Taken {
     Stuck,
     /// Its flow had been closed: it needs another.
     Again,
+    /// It stays on the queue until a flow is free.
+    Flowless,
     /// The completion queue is hostile or gone.
     Dead,
 }
@@ -75,10 +77,14 @@ impl<H: Home> Device<H> {
             return Submitted::nothing();
         };
         let mut fed = false;
-        if slot.attention.load(Ordering::Acquire) & (HUNGRY | STARVED) != 0 {
+        let mut submitted = Submitted::nothing();
+        let why = slot.attention.load(Ordering::Acquire) & (HUNGRY | STARVED | FLOWLESS);
+        if why & (HUNGRY | STARVED) != 0 {
             fed = self.feed(slot, ep, now);
         }
-        let mut submitted = self.drain_sq(slot, ep, now);
+        if why & FLOWLESS == 0 {
+            submitted = self.drain_sq(slot, ep, now);
+        }
         submitted.any |= fed;
         submitted.others |= fed;
         submitted
@@ -141,6 +147,10 @@ impl<H: Home> Device<H> {
             match self.take(slot, tx, &mut session, &sqe, now) {
                 Taken::Done => {}
                 Taken::Again => continue,
+                Taken::Flowless => {
+                    self.attend(slot, ep, RETRY | FLOWLESS);
+                    break;
+                }
                 Taken::Stuck => {
                     self.attend(slot, ep, RETRY);
                     break;
@@ -231,7 +241,7 @@ impl<H: Home> Device<H> {
         };
         let flow = match self.flow(tx, session, sqe.ah, now) {
             Ok(flow) => flow,
-            Err(NoFlow::Yet) => return Taken::Stuck,
+            Err(NoFlow::Yet) => return Taken::Flowless,
             Err(NoFlow::Because(status)) => return self.refuse(slot, tx, sqe, status),
         };
         if !session.link().is_none_or(|link| slot.has_share(link.free_ops())) {
@@ -442,7 +452,7 @@ impl<H: Home> Device<H> {
                     self.attend(slot, ep, crate::endpoint::FAILED);
                     break;
                 }
-                Taken::Again | Taken::Dead => break,
+                Taken::Again | Taken::Flowless | Taken::Dead => break,
             }
             count = count.saturating_add(1);
         }

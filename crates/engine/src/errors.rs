@@ -5,7 +5,8 @@ use core::fmt;
 /// Why work was not accepted. The caller keeps the reference on its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PostError {
-    /// All operations of the link are in use; some complete soon.
+    /// All operations of the link are in use, or the flow finishes what it has to make room for others; some complete
+    /// soon.
     Full,
     /// There is no such flow, or it is closed: by [`crate::Link::close_flow`], or while it was idle because flows ran
     /// out. Open another.
@@ -21,7 +22,7 @@ pub enum PostError {
 /// Why a flow was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpenError {
-    /// All flows are in use. One that is idle is being closed, if there is one: try again.
+    /// All flows are in use. One is being closed, as soon as one is idle: try again.
     Full,
     /// The link is down.
     Down,
@@ -41,7 +42,7 @@ pub enum AttachError {
 impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "all operations of the link are in use",
+            Self::Full => "the link or the flow is busy",
             Self::Closed => "the flow is closed",
             Self::Gone => "the peer's endpoint is gone",
             Self::Down => "the link is down",

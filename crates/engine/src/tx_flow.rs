@@ -47,6 +47,8 @@ pub struct TxFlow {
     pub(crate) life: u32,
     /// When it was last given work.
     pub(crate) used: Nanos,
+    /// It is open and takes no more work, since another flow is wanted: it is closed once its work is done.
+    pub(crate) draining: bool,
     /// Epoch of FLOW_OPEN. Epochs go on counting over the lives of an id, so they tell them apart.
     pub(crate) open_epoch: u8,
     pub(crate) epoch: u8,
@@ -129,6 +131,7 @@ impl Default for TxFlow {
             state: TxState::Free,
             life: 0,
             used: 0,
+            draining: false,
             open_epoch: 0,
             epoch: 0,
             opened: false,
@@ -156,6 +159,7 @@ impl TxFlow {
     /// Begins a new life.
     pub(crate) fn open(&mut self) {
         self.state = TxState::Open;
+        self.draining = false;
         self.open_epoch = self.epoch.wrapping_add(1);
         self.epoch = self.open_epoch;
         self.opened = false;
@@ -173,16 +177,24 @@ impl TxFlow {
 
     /// The peer refuses everything.
     pub(crate) fn refuse(&mut self) {
-        self.life = self.life.wrapping_add(1);
+        self.drain();
         self.state = TxState::Refused;
     }
 
     /// An open or refused flow is to be closed.
     pub(crate) fn close(&mut self) {
         if self.state == TxState::Open {
-            self.life = self.life.wrapping_add(1);
+            self.drain();
         }
         self.state = TxState::Closing;
+    }
+
+    /// An open flow takes no more work.
+    pub(crate) fn drain(&mut self) {
+        if !self.draining {
+            self.life = self.life.wrapping_add(1);
+        }
+        self.draining = true;
     }
 
     /// Whether the flow has that name and takes work.
@@ -194,6 +206,11 @@ impl TxFlow {
     /// Whether the peer has refused the flow that had that name.
     pub(crate) fn was_refused_as(&self, id: FlowId) -> bool {
         self.state == TxState::Refused && self.life == id.life.wrapping_add(1)
+    }
+
+    /// Whether the flow that had that name is finishing its work.
+    pub(crate) fn drains_as(&self, id: FlowId) -> bool {
+        self.state == TxState::Open && self.draining && self.life == id.life.wrapping_add(1)
     }
 
     /// Whether everything given to it is done, so that it can be closed and opened again without anybody noticing.

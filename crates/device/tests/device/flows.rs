@@ -148,3 +148,47 @@ fn a_server_whose_clients_come_and_go_works_for_ever() {
         }
     }
 }
+
+#[test]
+fn an_endpoint_that_never_stops_sending_lets_another_have_its_flow() {
+    let mut world = World::with(|config| {
+        config.max_tx_flows = 1;
+        config.max_rx_flows = 1;
+    });
+    let (mut senders, keys) = users(&world, 0, 2);
+    let (mut receivers, receiver_keys) = users(&world, 1, 2);
+    for (sender, receiver) in senders.iter_mut().zip(&receivers) {
+        sender.ah = handle(&world, sender, receiver);
+    }
+    let (mut posted, mut received, mut sent) = (0, 0, Vec::new());
+    let mut other = None;
+    for turn in 0..2_000 {
+        while received < posted + 4 {
+            receivers[0].receive(received, receiver_keys[0], BASE, 8);
+            received += 1;
+        }
+        world.submit(&mut receivers[0]);
+        while posted < sent.len() as u64 + 4 {
+            senders[0].post(send(posted, keys[0], BASE, 8));
+            posted += 1;
+        }
+        world.submit(&mut senders[0]);
+        if turn == 10 {
+            receivers[1].receive(1, receiver_keys[1], BASE, 8);
+            world.submit(&mut receivers[1]);
+            senders[1].post(send(2, keys[1], BASE, 8));
+            world.submit(&mut senders[1]);
+        }
+        world.turn();
+        sent.extend(senders[0].outcomes());
+        receivers[0].poll();
+        if senders[1].outcomes() == [(2, CqeStatus::Ok)] {
+            other = Some(turn);
+            break;
+        }
+    }
+    let turn = other.expect("it waits for ever");
+    assert!(turn < 500, "it has waited for {turn} turns");
+    let in_order = (0..).zip(&sent).all(|(n, done)| *done == (n, CqeStatus::Ok));
+    assert!(in_order && !sent.is_empty(), "{sent:?}");
+}

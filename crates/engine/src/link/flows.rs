@@ -4,7 +4,7 @@ use usb4_wire::{EpAddr, MAX_MESSAGE};
 
 use super::Link;
 use crate::list::{NONE, at, at_mut};
-use crate::tx_flow::{Rest, TxState};
+use crate::tx_flow::{Rest, TxFlow, TxState};
 use crate::{FlowId, Host, Nanos, OpenError, Operation, PostError, Status, Work};
 
 /// Of all flows, the part that may be closing for others' sake.
@@ -46,34 +46,42 @@ impl Link {
         })
     }
 
-    /// No flow is free: closes the one that has been idle longest, unless enough are closing already. Returns its
-    /// index if it is free at once.
+    /// No flow is free: closes the one that has been idle longest, unless enough are closing already. If none is
+    /// idle the busiest takes no more work until it is: it will be soon. Returns the closed one's index if it is
+    /// free at once.
     #[cold]
     fn reclaim(&mut self) -> Option<u32> {
         let finished = self.counters.completed.wrapping_add(self.counters.failed);
         if self.all_busy_at == Some(finished) {
             return None;
         }
-        let mut closing = 0_usize;
-        let mut victim: Option<(Nanos, u32)> = None;
+        let (mut closing, mut draining) = (0_usize, false);
+        let (mut idle, mut busy) = (None, None);
         for (index, flow) in (0..NONE).zip(self.tx_flows.iter()) {
+            let rank = (!flow.draining, flow.used, index);
             if matches!(flow.state, TxState::Closing | TxState::Quarantined) {
                 closing = closing.wrapping_add(1);
-            } else if flow.is_idle() && victim.is_none_or(|(used, _)| flow.used < used) {
-                victim = Some((flow.used, index));
+            } else if flow.is_idle() {
+                idle = Some(idle.unwrap_or(rank).min(rank));
+            } else if flow.draining {
+                draining |= !flow.paused;
+            } else if !flow.paused {
+                busy = busy.max(Some((flow.used, index)));
             }
         }
         // Several at once, as each takes some round trips; few, as most will be opened again.
         if closing > self.tx_flows.len() / RECLAIMED_PART {
             return None;
         }
-        let Some((_, index)) = victim else {
-            self.all_busy_at = Some(finished);
-            return None;
-        };
-        at_mut(&mut self.tx_flows, index)?.close();
-        self.after_last_op(index);
-        self.free_flows.pop(&mut self.tx_flows)
+        if let Some((_, _, index)) = idle {
+            at_mut(&mut self.tx_flows, index)?.close();
+            self.after_last_op(index);
+            return self.free_flows.pop(&mut self.tx_flows);
+        }
+        self.all_busy_at = Some(finished);
+        let (_, index) = busy.filter(|_| !draining && closing == 0)?;
+        at_mut(&mut self.tx_flows, index)?.drain();
+        None
     }
 
     /// Closes a flow: its work completes with `Flushed`, at once unless a plan or a gather still uses its
@@ -84,7 +92,7 @@ impl Link {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };
-        if !flow.takes_work_as(id) && !flow.was_refused_as(id) {
+        if !flow.takes_work_as(id) && !flow.drains_as(id) && !flow.was_refused_as(id) {
             return;
         }
         flow.close();
@@ -107,8 +115,7 @@ impl Link {
         let (id, index) = (flow, flow.index);
         let flow = match at_mut(&mut self.tx_flows, index) {
             Some(flow) if flow.takes_work_as(id) => flow,
-            Some(flow) if flow.was_refused_as(id) => return Err(PostError::Gone),
-            _ => return Err(PostError::Closed),
+            _ => return Err(self.why_not(id)),
         };
         let total = length_of(&work).ok_or(PostError::Invalid)?;
         let op = self.ops.alloc(index, &work, total).ok_or(PostError::Full)?;
@@ -121,6 +128,22 @@ impl Link {
             }
         }
         Ok(())
+    }
+
+    /// Why a flow takes no work under that name.
+    #[cold]
+    fn why_not(&mut self, id: FlowId) -> PostError {
+        match at_mut(&mut self.tx_flows, id.index) {
+            Some(flow) if flow.was_refused_as(id) => PostError::Gone,
+            // Work through another flow would overtake what this one still has.
+            Some(flow) if flow.drains_as(id) && !flow.ops.is_empty() => PostError::Full,
+            Some(flow) if flow.drains_as(id) => {
+                flow.close();
+                self.after_last_op(id.index);
+                PostError::Closed
+            }
+            _ => PostError::Closed,
+        }
     }
 
     /// The peer has executed FLOW_CLOSE. Frames with chunks of this life of the flow may still be about, and a
@@ -197,10 +220,11 @@ impl Link {
         }
     }
 
-    /// Whether a flow takes work.
+    /// Whether a flow is open.
     pub fn is_open(&self, flow: FlowId) -> bool {
         let id = flow;
-        !self.failed && at(&self.tx_flows, id.index).is_some_and(|flow| flow.takes_work_as(id))
+        let open = |flow: &TxFlow| flow.takes_work_as(id) || flow.drains_as(id);
+        !self.failed && at(&self.tx_flows, id.index).is_some_and(open)
     }
 }
 

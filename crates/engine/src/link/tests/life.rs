@@ -175,6 +175,47 @@ fn a_flow_with_work_is_not_closed_for_others() {
 }
 
 #[test]
+fn a_flow_that_is_never_idle_makes_room_for_another_all_the_same() {
+    let mut pair = few_flows(1);
+    let mut busy = Some(pair.open(0));
+    let mut other = None;
+    let mut posted = 0_u64;
+    for n in 0..500 {
+        // It has always two messages under way, as long as it may.
+        pair.receive(1, 2 * n, 100);
+        pair.receive(1, 2 * n + 1, 100);
+        // Once it has to ask for a flow, it waits for its turn.
+        while posted < pair.done(0).len() as u64 + 2 && (busy.is_some() || other.is_some()) {
+            let Some(flow) = busy.or_else(|| try_open(&mut pair, 7).ok()) else {
+                break;
+            };
+            busy = Some(flow);
+            let work = pair.sides[0].message(posted, &[1; 10], None);
+            match pair.sides[0].link.post(pair.now, flow, work) {
+                Ok(()) => posted += 1,
+                error => {
+                    pair.sides[0].host.release(work.local.unwrap().mem);
+                    if error == Err(PostError::Full) {
+                        break;
+                    }
+                    assert_eq!(error, Err(PostError::Closed));
+                    busy = None;
+                }
+            }
+        }
+        if other.is_none() {
+            other = try_open(&mut pair, 8).ok();
+        }
+        pair.run_for(2_000);
+    }
+    assert!(other.is_some(), "it waits for ever");
+    assert!(posted >= 2);
+    let order: Vec<u64> = pair.done(0).iter().map(|(cookie, _)| *cookie).collect();
+    assert_eq!(order, (0..order.len() as u64).collect::<Vec<_>>());
+    assert!(pair.done(0).iter().all(|(_, status)| *status == Status::Ok));
+}
+
+#[test]
 fn one_flow_at_a_time_is_closed_for_others_in_a_small_table() {
     let mut pair = few_flows(4);
     let flows = [0, 1, 2, 3].map(|ep| pair.open_to(0, ep));
