@@ -119,7 +119,7 @@ impl Cq {
 
     /// Asks for [`Cq::wait_fd`] to become readable at the next completion, and lets the device's own thread
     /// drive it while the caller sleeps. Returns false if completions are there already: poll instead of
-    /// sleeping.
+    /// sleeping. The next completion is signalled all the same.
     ///
     /// # Errors
     ///
@@ -133,8 +133,9 @@ impl Cq {
         client.wait_fd(&self.shared.parts)?;
         // Before arming: a wake-up from now on is for what comes now.
         client.silence(&self.shared.parts);
+        // The request stays even if completions are there: another thread may sleep on the descriptor, whose signal was
+        // for one of them.
         if !self.queue.arm().map_err(|_| Error::Gone)? {
-            self.queue.disarm();
             return Ok(false);
         }
         client.hand_over();

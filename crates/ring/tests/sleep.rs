@@ -78,6 +78,36 @@ fn a_completion_between_arming_and_the_first_look_at_the_descriptor_is_not_misse
 }
 
 #[test]
+fn who_finds_completions_while_arming_leaves_the_queue_armed_for_other_sleepers() {
+    let (mut a, _) = pair("sleepers");
+    let to = a.ep.address_handle(&a.ep.address()).unwrap();
+    let message = |a: &mut Host| {
+        a.ep.post_recv(1, Buffer::EMPTY).unwrap();
+        a.ep.post(&WorkRequest::send(to, Buffer::EMPTY).unsignaled())
+            .unwrap();
+        a.ep.submit().unwrap();
+    };
+    // One thread sleeps on the descriptor; the completion that wakes it is taken by another that arms, too.
+    assert!(a.cq.arm().unwrap());
+    message(&mut a);
+    let start = Instant::now();
+    while a.cq.arm().unwrap() {
+        a.device.progress();
+        assert!(start.elapsed() < HANG);
+    }
+    assert_eq!(next_ok(&mut [&mut a], 0).user_data, 1);
+    message(&mut a);
+    let fd = a.cq.wait_fd().unwrap();
+    let limit = Timespec::try_from(HANG).unwrap();
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    assert_eq!(
+        rustix::event::poll(&mut fds, Some(&limit)).unwrap(),
+        1,
+        "the first sleeps on"
+    );
+}
+
+#[test]
 fn the_descriptor_is_readable_after_arming_and_not_before() {
     let (mut a, mut b) = pair("fd");
     let to = a.handle(&b);
