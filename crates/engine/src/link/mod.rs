@@ -85,6 +85,8 @@ pub struct Link {
     next_resting: bool,
     /// Operations finished when all flows were last found busy: none is idle before another has finished.
     all_busy_at: Option<u64>,
+    /// The home must ask for a frame once more, though nothing may happen that makes it.
+    ask_again: bool,
     /// Reads and atomics the peer has not answered in full.
     reads: u32,
 
@@ -161,6 +163,7 @@ impl Link {
             markings_ended: 0,
             resting: false,
             next_resting: false,
+            ask_again: false,
             all_busy_at: None,
             reads: 0,
             rx_flows,

@@ -121,7 +121,8 @@ impl Link {
         while self.slots.has_queued() {
             match self.post_queued(now, host, header) {
                 Queued::Posted(post) => return Some(post),
-                Queued::Stale => {}
+                // What was held up by it, or waited for its slot, may be composed now.
+                Queued::Stale => self.ask_again = true,
                 Queued::Blocked => break,
             }
         }
@@ -368,9 +369,12 @@ impl Link {
         }
     }
 
-    /// When [`Link::on_timer`] must be called next.
+    /// When [`Link::on_timer`] must be called next, and [`Link::stage`] after it.
     #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
+        if self.ask_again {
+            return Some(0);
+        }
         let rails = if self.rails_span == 1 {
             let rail = self.rails.first().filter(|rail| rail.attached());
             rail.map_or(NEVER, Rail::deadline)

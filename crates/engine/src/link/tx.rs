@@ -21,6 +21,7 @@ impl Link {
     /// and call [`Link::staged`].
     #[inline]
     pub fn stage<H: Host + ?Sized>(&mut self, now: Nanos, host: &H, out: &mut Staged) -> bool {
+        self.ask_again = false;
         let report = self.is_report_due(now);
         let seldom = self.has_seldom();
         // Homes ask until there is nothing: that answer is as frequent as the others.
