@@ -462,7 +462,8 @@ impl Pair {
                 }
             }
         }
-        busy
+        // It wants to be asked again at once.
+        busy | self.sides[index].link.deadline().is_some_and(|at| at <= now)
     }
 
     /// Works off everything that can be done at this time.
