@@ -107,7 +107,7 @@ impl<'a, H: Home> LinkHost<'a, H> {
     fn complete(&self, cookie: u64, cqe: impl FnOnce(&Op) -> Cqe) {
         let (id, place) = split_cookie(cookie);
         let Some(slot) = self.device.cq(id) else { return };
-        let failed = slot.with(id, |cq| {
+        let ended = slot.with(id, |cq| {
             let op = cq.end(place)?;
             if op.flags & BEGUN != 0 {
                 if let Some(slot) = self.device.endpoint(EndpointId(op.ep)) {
@@ -122,13 +122,20 @@ impl<'a, H: Home> LinkHost<'a, H> {
                 let ep = EndpointId(op.ep);
                 failed = self.device.endpoint(ep).map(|slot| (slot, ep, SWEEP));
             }
-            if op.flags & UNSIGNALED == 0 || cqe.status != CqeStatus::Ok.code() {
+            let shown = op.flags & UNSIGNALED == 0 || cqe.status != CqeStatus::Ok.code();
+            if shown {
                 cq.push(&cqe);
-                self.remember(id);
             }
-            failed
+            Some((shown, failed))
         });
-        if let Some(Some((slot, ep, why))) = failed {
+        let Some(Some((shown, failed))) = ended else {
+            return;
+        };
+        if shown {
+            // May wake the clients of others: no queue's lock is held while another's is taken.
+            self.remember(id);
+        }
+        if let Some((slot, ep, why)) = failed {
             self.device.attend(slot, ep, why);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::world::{Memory, Shape, Side, User, World, add_link, deliver, pattern, rma, send};
+use crate::world::{HELD_AT_WAKE, Memory, Shape, Side, User, World, add_link, deliver, pattern, rma, send};
 use usb4_device::{Access, EndpointKind, Keys, RegionConfig};
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op, Sqe, cqe_flags, sqe_flags};
 
@@ -386,4 +386,47 @@ fn entries_for_two_links_leave_a_word_that_there_is_another_one_to_serve() {
     assert_eq!(post(&[to, myself]), (true, Some(loopback), true));
     assert_eq!(post(&[]), (false, None, false));
     drop(b);
+}
+
+#[test]
+fn waking_the_clients_of_many_queues_takes_one_queues_lock_at_a_time() {
+    let mut world = World::new();
+    let mut pairs = vec![world.pair()];
+    for _ in 0..11 {
+        let another = |user: &User| {
+            let device = world.device(user);
+            let kind = EndpointKind::Datagram;
+            User::of_client(device, user.side, user.client, kind, Shape::default())
+        };
+        let (mut a, b) = (another(&pairs[0].0), another(&pairs[0].1));
+        a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+        pairs.push((a, b));
+    }
+    let keys = Keys {
+        local: LOCAL_PROCESS,
+        remote: 0,
+    };
+    // The first round opens the flows; in the second all messages share a frame.
+    for _ in 0..2 {
+        for (a, b) in &mut pairs {
+            b.receive(1, keys, 0, 0);
+            world.submit(b);
+            b.cq.arm().unwrap();
+            let ah = a.ah;
+            a.post(Sqe {
+                ah,
+                ..send(5, keys, 0, 0)
+            });
+        }
+        for (a, _) in &mut pairs {
+            world.submit(a);
+        }
+        HELD_AT_WAKE.set(0);
+        world.settle();
+        for (a, b) in &mut pairs {
+            assert_eq!(b.poll().len(), 1);
+            a.poll();
+        }
+    }
+    assert!(HELD_AT_WAKE.get() <= 2, "the link's and one queue's");
 }

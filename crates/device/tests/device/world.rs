@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use usb4_device::{
     Access, ClientId, CqConfig, CqId, Device, DeviceConfig, DeviceStorage, EndpointConfig, EndpointId,
-    EndpointKind, Home, Keys, LinkId, Port, Quota, RegionConfig, Scratch, Serviced, SpinLock,
+    EndpointKind, Home, Keys, LinkId, Port, Quota, RawLock, RegionConfig, Scratch, Serviced, SpinLock,
 };
 use usb4_engine::{
     EpAddr, Fate, LinkConfig, LinkStorage, Nanos, NodeId, Post, RailConfig, RailId, RxToken, Slab, TxSlot,
@@ -64,6 +64,34 @@ impl Memory {
     }
 }
 
+std::thread_local! {
+    /// Locks the thread holds.
+    static HELD: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    /// Most of them at a wake-up, since a test set it to 0.
+    pub(crate) static HELD_AT_WAKE: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts what its thread holds.
+pub(crate) struct CountedLock(SpinLock);
+
+// SAFETY: the spin lock keeps the promise.
+unsafe impl RawLock for CountedLock {
+    fn new() -> Self {
+        Self(RawLock::new())
+    }
+
+    fn lock(&self) {
+        self.0.lock();
+        HELD.set(HELD.get() + 1);
+    }
+
+    unsafe fn unlock(&self) {
+        HELD.set(HELD.get() - 1);
+        // SAFETY: the caller's promise.
+        unsafe { self.0.unlock() }
+    }
+}
+
 /// A home without threads.
 pub(crate) struct TestHome {
     random: AtomicU64,
@@ -80,7 +108,7 @@ impl TestHome {
 }
 
 impl Home for TestHome {
-    type Lock = SpinLock;
+    type Lock = CountedLock;
     type Queue = Words;
     type Mem = Memory;
     type Waker = Arc<AtomicU32>;
@@ -98,6 +126,7 @@ impl Home for TestHome {
     }
 
     fn wake(&self, waker: &Self::Waker) {
+        HELD_AT_WAKE.set(HELD_AT_WAKE.get().max(HELD.get()));
         waker.fetch_add(1, Ordering::Relaxed);
     }
 
