@@ -61,7 +61,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .collect();
     let deliver = |what: u8, at: u8| [9u8, what, at];
     let invent = |events: &[u8]| [&[11u8][..], events].concat();
+    // Work superseded while a lost frame of it waits: the home has to ask again although nothing happens.
+    let superseded = [
+        0, 2, 0, 0x5d, 4, 0, 1, 0, 0, 0, 0, 0, 100, 0, 0, 0, 0x59, 1, 0, 0x4c, 4, 7, 0x10, 0, 2, 0, 0x34, 8,
+        7, 0x10, 0, 3, 0, 0x1c, 12, 7, 0x10, 6, 0, 0xd4, 23, 7, 0x10, 0, 7, 0, 0x31, 0x31, 0x31, 0x31, 0x31,
+        0x31, 0x31, 0xbc, 27, 0, 1, 19, 3,
+    ];
     vec![
+        superseded.to_vec(),
         [&[0u8][..], &open, &receives, &work, &exchange].concat(),
         [&[1u8][..], &open, &work, &exchange, &receives, &exchange].concat(),
         [
