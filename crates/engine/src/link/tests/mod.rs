@@ -2,6 +2,7 @@ mod basic;
 mod hostile;
 mod life;
 mod loss;
+mod reclaim;
 mod refusal;
 mod soak;
 mod ways;
