@@ -195,9 +195,9 @@ impl Transport for RingLanes {
     }
 
     #[inline(always)]
-    fn drive(&mut self) {
+    fn drive(&mut self) -> bool {
         // The device drives all endpoints.
-        self.messages.drive();
+        self.messages.drive()
     }
 
     #[inline(always)]

@@ -308,8 +308,8 @@ impl Transport for RingTransport {
     }
 
     #[inline(always)]
-    fn drive(&mut self) {
-        self.device.progress();
+    fn drive(&mut self) -> bool {
+        self.device.progress()
     }
 
     #[inline(always)]

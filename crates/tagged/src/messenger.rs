@@ -289,8 +289,7 @@ impl<T: Lanes> Messenger<T> {
                 return handled;
             }
         }
-        self.transport.drive();
-        if self.transport.has_events() {
+        if self.transport.drive() && self.transport.has_events() {
             handled += self.poll(sink);
         }
         if handled == 0 {

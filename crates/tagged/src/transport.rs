@@ -175,8 +175,9 @@ pub trait Transport {
     /// Makes everything posted visible to the device and lets it start.
     fn submit(&mut self);
 
-    /// Lets the device work.
-    fn drive(&mut self);
+    /// Lets the device work. False if it had nothing to do, and so there is nothing new to take; what others have it
+    /// do at the same time shows at the next look.
+    fn drive(&mut self) -> bool;
 
     /// Whether there are arrivals or finished work to take.
     fn has_events(&mut self) -> bool;

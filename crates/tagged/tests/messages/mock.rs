@@ -342,7 +342,9 @@ impl Transport for Wire {
         }
     }
 
-    fn drive(&mut self) {}
+    fn drive(&mut self) -> bool {
+        false
+    }
 
     fn has_events(&mut self) -> bool {
         let net = self.net.borrow();
