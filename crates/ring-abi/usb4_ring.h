@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note OR MIT */
 /*
- * Queues of the USB4 RDMA ring API: the layout of crates/ring-abi, for C.
- * tests/uapi.rs compares every constant, size and offset with the Rust side.
+ * The USB4 RDMA ring API, for the kernel and for user space: the layout of its
+ * queues, and the ioctls of /dev/usb4ring. crates/ring-abi is the same in
+ * Rust, and its src/uapi.rs documents the ioctls, their errors and how they
+ * are extended; tests/uapi.rs compares every constant, size and offset.
  *
  * A queue is __u64 words: the producer's index at word 0, the consumer's at
  * word 8, flags at word 16, entries from word 32. Indices count entries ever
@@ -11,6 +13,7 @@
 #ifndef USB4_RING_H
 #define USB4_RING_H
 
+#include <linux/ioctl.h>
 #include <linux/types.h>
 
 #define USB4_RING_ABI_VERSION		1
@@ -101,6 +104,200 @@ struct usb4_ring_cqe {
 	__u64	value;		/* immediate, or an atomic's old value */
 	__u32	src;
 	__u32	reserved;
+};
+
+/*
+ * /dev/usb4ring. Every argument begins with its size in bytes as the caller
+ * knows it, and flags. Reserved fields are zero.
+ */
+#define USB4_RING_IOC_TYPE		0xd4
+
+#define USB4_RING_IOC_INFO		_IO(USB4_RING_IOC_TYPE, 0x00)
+#define USB4_RING_IOC_CREATE_CQ		_IO(USB4_RING_IOC_TYPE, 0x01)
+#define USB4_RING_IOC_DESTROY_CQ	_IO(USB4_RING_IOC_TYPE, 0x02)
+#define USB4_RING_IOC_CREATE_EP		_IO(USB4_RING_IOC_TYPE, 0x03)
+#define USB4_RING_IOC_DESTROY_EP	_IO(USB4_RING_IOC_TYPE, 0x04)
+#define USB4_RING_IOC_CREATE_AH		_IO(USB4_RING_IOC_TYPE, 0x05)
+#define USB4_RING_IOC_DESTROY_AH	_IO(USB4_RING_IOC_TYPE, 0x06)
+#define USB4_RING_IOC_REG_MR		_IO(USB4_RING_IOC_TYPE, 0x07)
+#define USB4_RING_IOC_DEREG_MR		_IO(USB4_RING_IOC_TYPE, 0x08)
+#define USB4_RING_IOC_SOURCE		_IO(USB4_RING_IOC_TYPE, 0x09)
+#define USB4_RING_IOC_PEERS		_IO(USB4_RING_IOC_TYPE, 0x0a)
+#define USB4_RING_IOC_ENTER		_IO(USB4_RING_IOC_TYPE, 0x0b)
+
+/* Address of an endpoint. */
+struct usb4_ring_addr {
+	__u64	node_low;
+	__u64	node_high;
+	__u32	ep;
+	__u32	incarnation;
+};
+
+/* info.caps */
+#define USB4_RING_CAP_PROCESS_MEMORY	1
+
+/* Word of the notice page: links that are up and that nobody drives now. */
+#define USB4_RING_NOTICE_UNDRIVEN_WORD	0
+
+/* All written by the kernel. max_*: what this client may have. */
+struct usb4_ring_info {
+	__u32	size;
+	__u32	flags;
+	__u32	abi_version;
+	__u32	caps;
+	__u64	node_low;
+	__u64	node_high;
+	__u8	release[32];	/* of the module: text, zero-filled */
+	__u32	max_message;
+	__u32	max_depth;
+	__u32	max_cqs;
+	__u32	max_cq_entries;
+	__u32	max_eps;
+	__u32	max_ahs;
+	__u32	max_mrs;
+	__u32	notice_bytes;	/* 0: there is no notice page */
+	__u64	max_mr_bytes;
+	__u64	notice_offset;
+};
+
+struct usb4_ring_create_cq {
+	__u32	size;
+	__u32	flags;
+	__u32	depth;
+	__s32	event_fd;	/* or -1 */
+	__u32	cq;		/* out */
+	__u32	reserved;
+	__u64	offset;		/* out: mmap */
+	__u64	bytes;		/* out */
+};
+
+/* DESTROY_CQ and DESTROY_EP. */
+struct usb4_ring_destroy {
+	__u32	size;
+	__u32	flags;
+	__u32	id;
+	__u32	reserved;
+};
+
+/* create_ep.kind */
+#define USB4_RING_EP_DATAGRAM		0
+#define USB4_RING_EP_CONNECTED		1
+
+struct usb4_ring_create_ep {
+	__u32	size;
+	__u32	flags;
+	__u32	kind;
+	__u32	send_cq;
+	__u32	recv_cq;
+	__u32	sq_depth;
+	__u32	rq_depth;
+	__u32	max_ahs;	/* 0: as the device likes */
+	__u32	ep;		/* out */
+	__u32	reserved;
+	struct usb4_ring_addr addr;	/* out */
+	__u64	sq_offset;	/* out: mmap */
+	__u64	sq_bytes;	/* out */
+	__u64	rq_offset;	/* out: mmap */
+	__u64	rq_bytes;	/* out */
+};
+
+/* A datagram endpoint's handle; or a connected endpoint's peer, handle 0. */
+struct usb4_ring_create_ah {
+	__u32	size;
+	__u32	flags;
+	__u32	ep;
+	__u32	ah;		/* out */
+	struct usb4_ring_addr addr;
+	__u64	timeout_ns;	/* for a link that is coming up; 0: EAGAIN */
+};
+
+struct usb4_ring_destroy_ah {
+	__u32	size;
+	__u32	flags;
+	__u32	ep;
+	__u32	ah;
+};
+
+/* reg_mr.flags: the remote key is good for one host only. */
+#define USB4_RING_REG_MR_PEER		1
+
+/* reg_mr.access */
+#define USB4_RING_ACCESS_REMOTE_READ	1
+#define USB4_RING_ACCESS_REMOTE_WRITE	2
+#define USB4_RING_ACCESS_REMOTE_ATOMIC	4
+
+struct usb4_ring_reg_mr {
+	__u32	size;
+	__u32	flags;
+	__u64	addr;
+	__u64	len;
+	__u32	access;
+	__u32	local_key;	/* out */
+	__u64	remote_key;	/* out */
+	__u64	node_low;	/* with USB4_RING_REG_MR_PEER */
+	__u64	node_high;
+};
+
+/*
+ * dereg_mr.flags: work in flight may use the region to its end, its pages stay
+ * pinned until then. Without, nothing touches the memory after the call.
+ */
+#define USB4_RING_DEREG_MR_LINGER	1
+
+struct usb4_ring_dereg_mr {
+	__u32	size;
+	__u32	flags;
+	__u32	local_key;
+	__u32	reserved;
+};
+
+/* Whom a completion's src names. */
+struct usb4_ring_source {
+	__u32	size;
+	__u32	flags;
+	__u32	src;
+	__u32	reserved;
+	struct usb4_ring_addr addr;	/* out */
+};
+
+/* peer.state */
+#define USB4_RING_PEER_CONNECTING	1
+#define USB4_RING_PEER_UP		2
+
+struct usb4_ring_peer {
+	__u64	node_low;
+	__u64	node_high;
+	__u32	state;
+	__u32	rails;
+	__u32	rate_mbps;
+	__u32	reserved;
+};
+
+struct usb4_ring_peers {
+	__u32	size;
+	__u32	flags;
+	__u32	count;		/* in: room; out: peers there are */
+	__u32	stride;		/* sizeof(struct usb4_ring_peer) */
+	__u64	peers;		/* address of the first element */
+};
+
+/* enter.flags: what to do, in this order. */
+#define USB4_RING_ENTER_SUBMIT		1	/* endpoint ep */
+#define USB4_RING_ENTER_PROGRESS	2
+#define USB4_RING_ENTER_WAIT		4	/* completion queue cq, armed */
+
+/* Bits of what USB4_RING_IOC_ENTER returns. */
+#define USB4_RING_ENTERED_PROGRESS	1
+#define USB4_RING_ENTERED_READY		2
+
+#define USB4_RING_FOREVER		(~0ULL)
+
+struct usb4_ring_enter {
+	__u32	size;
+	__u32	flags;
+	__u32	ep;
+	__u32	cq;
+	__u64	timeout_ns;
 };
 
 #endif /* USB4_RING_H */

@@ -9,8 +9,10 @@
 //! validated is what is used. Both sides use the same cursors; the device adds validation of the entry's
 //! content ([`Sqe::check`], [`Rqe::check`]).
 //!
+//! [`uapi`] has the ioctls of the kernel's device.
+//!
 //! This crate does not map memory, make system calls or know what an operation does.
-//! The same layout for C is `usb4_ring.h`; `tests/uapi.rs` compares the two with a C compiler.
+//! The same for C, in the kernel and outside, is `usb4_ring.h`; `tests/uapi.rs` compares the two with a C compiler.
 //!
 //! Where to start: [`QueueGeometry`], [`Producer::push`], [`Consumer::pop`].
 #![no_std]
@@ -27,6 +29,7 @@ mod entry;
 mod geometry;
 mod status;
 pub mod sync;
+pub mod uapi;
 
 pub use cursor::{Consumer, Hostile, Producer, PushError, is_armed};
 pub use entry::{

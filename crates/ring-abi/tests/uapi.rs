@@ -9,7 +9,7 @@ use std::process::Command;
 
 use usb4_ring_abi::{
     ABI_VERSION, ARMED, CONSUMER_WORD, Cqe, CqeStatus, ENTRIES_WORD, FLAGS_WORD, LOCAL_PROCESS, MAX_DEPTH,
-    MAX_MESSAGE, NEED_WAKEUP, Op, PREFIX_MAX, PRODUCER_WORD, Rqe, Sqe, cqe_flags, sqe_flags,
+    MAX_MESSAGE, NEED_WAKEUP, Op, PREFIX_MAX, PRODUCER_WORD, Rqe, Sqe, cqe_flags, sqe_flags, uapi,
 };
 
 /// What C must print for each expression.
@@ -49,8 +49,9 @@ fn expected() -> BTreeMap<String, u64> {
         }
         constant(&name, status.code().into());
     }
+    ioctls(&mut constant);
     macro_rules! layout {
-        ($rust:ident, $c:literal, $($field:ident)*) => {
+        ($rust:ty, $c:literal, $($field:ident)*) => {
             expected.insert(concat!("sizeof(struct ", $c, ")").into(), size_of::<$rust>() as u64);
             $(expected.insert(
                 concat!("offsetof(struct ", $c, ", ", stringify!($field), ")").into(),
@@ -61,7 +62,56 @@ fn expected() -> BTreeMap<String, u64> {
     layout!(Sqe, "usb4_ring_sqe", op flags prefix_len reserved ah user_data local_addr local_key len args);
     layout!(Rqe, "usb4_ring_rqe", user_data addr local_key len reserved);
     layout!(Cqe, "usb4_ring_cqe", user_data op status flags len value src reserved);
+    layout!(uapi::Addr, "usb4_ring_addr", node_low node_high ep incarnation);
+    layout!(uapi::Info, "usb4_ring_info", size flags abi_version caps node_low node_high release max_message
+        max_depth max_cqs max_cq_entries max_eps max_ahs max_mrs notice_bytes max_mr_bytes notice_offset);
+    layout!(uapi::CreateCq, "usb4_ring_create_cq", size flags depth event_fd cq reserved offset bytes);
+    layout!(uapi::Destroy, "usb4_ring_destroy", size flags id reserved);
+    layout!(uapi::CreateEp, "usb4_ring_create_ep", size flags kind send_cq recv_cq sq_depth rq_depth max_ahs
+        ep reserved addr sq_offset sq_bytes rq_offset rq_bytes);
+    layout!(uapi::CreateAh, "usb4_ring_create_ah", size flags ep ah addr timeout_ns);
+    layout!(uapi::DestroyAh, "usb4_ring_destroy_ah", size flags ep ah);
+    layout!(uapi::RegMr, "usb4_ring_reg_mr", size flags addr len access local_key remote_key node_low node_high);
+    layout!(uapi::DeregMr, "usb4_ring_dereg_mr", size flags local_key reserved);
+    layout!(uapi::Source, "usb4_ring_source", size flags src reserved addr);
+    layout!(uapi::Peer, "usb4_ring_peer", node_low node_high state rails rate_mbps reserved);
+    layout!(uapi::Peers, "usb4_ring_peers", size flags count stride peers);
+    layout!(uapi::Enter, "usb4_ring_enter", size flags ep cq timeout_ns);
     expected
+}
+
+/// The constants of the ioctls.
+fn ioctls(constant: &mut impl FnMut(&str, u64)) {
+    constant("IOC_TYPE", uapi::IOC_TYPE.into());
+    constant("IOC_INFO", uapi::IOC_INFO.into());
+    constant("IOC_CREATE_CQ", uapi::IOC_CREATE_CQ.into());
+    constant("IOC_DESTROY_CQ", uapi::IOC_DESTROY_CQ.into());
+    constant("IOC_CREATE_EP", uapi::IOC_CREATE_EP.into());
+    constant("IOC_DESTROY_EP", uapi::IOC_DESTROY_EP.into());
+    constant("IOC_CREATE_AH", uapi::IOC_CREATE_AH.into());
+    constant("IOC_DESTROY_AH", uapi::IOC_DESTROY_AH.into());
+    constant("IOC_REG_MR", uapi::IOC_REG_MR.into());
+    constant("IOC_DEREG_MR", uapi::IOC_DEREG_MR.into());
+    constant("IOC_SOURCE", uapi::IOC_SOURCE.into());
+    constant("IOC_PEERS", uapi::IOC_PEERS.into());
+    constant("IOC_ENTER", uapi::IOC_ENTER.into());
+    constant("CAP_PROCESS_MEMORY", uapi::CAP_PROCESS_MEMORY.into());
+    constant("NOTICE_UNDRIVEN_WORD", uapi::NOTICE_UNDRIVEN_WORD as u64);
+    constant("EP_DATAGRAM", uapi::EP_DATAGRAM.into());
+    constant("EP_CONNECTED", uapi::EP_CONNECTED.into());
+    constant("ACCESS_REMOTE_READ", uapi::ACCESS_REMOTE_READ.into());
+    constant("ACCESS_REMOTE_WRITE", uapi::ACCESS_REMOTE_WRITE.into());
+    constant("ACCESS_REMOTE_ATOMIC", uapi::ACCESS_REMOTE_ATOMIC.into());
+    constant("REG_MR_PEER", uapi::REG_MR_PEER.into());
+    constant("DEREG_MR_LINGER", uapi::DEREG_MR_LINGER.into());
+    constant("PEER_CONNECTING", uapi::PEER_CONNECTING.into());
+    constant("PEER_UP", uapi::PEER_UP.into());
+    constant("ENTER_SUBMIT", uapi::ENTER_SUBMIT.into());
+    constant("ENTER_PROGRESS", uapi::ENTER_PROGRESS.into());
+    constant("ENTER_WAIT", uapi::ENTER_WAIT.into());
+    constant("ENTERED_PROGRESS", uapi::ENTERED_PROGRESS.unsigned_abs().into());
+    constant("ENTERED_READY", uapi::ENTERED_READY.unsigned_abs().into());
+    constant("FOREVER", uapi::FOREVER);
 }
 
 #[test]
@@ -114,7 +164,7 @@ fn the_header_defines_nothing_the_comparison_leaves_out() {
         match words.as_slice() {
             ["#define", name, _, ..] => assert!(expected.contains_key(*name), "{name}"),
             [name, "=", ..] => assert!(expected.contains_key(*name), "{name}"),
-            [kind, field] if kind.starts_with("__u") => {
+            [kind, field, ..] if kind.starts_with("__u") || kind.starts_with("__s") => {
                 let field = field.trim_end_matches(';').split('[').next().unwrap();
                 let suffix = format!(", {field})");
                 assert!(expected.keys().any(|key| key.ends_with(&suffix)), "{field}");
@@ -122,6 +172,28 @@ fn the_header_defines_nothing_the_comparison_leaves_out() {
             _ => {}
         }
     }
+}
+
+#[test]
+fn arguments_say_their_size_and_every_number_has_one() {
+    fn of<T: uapi::Argument>(numbers: &mut Vec<u32>) {
+        numbers.extend(T::NUMBERS);
+    }
+    let mut numbers = Vec::new();
+    of::<uapi::Info>(&mut numbers);
+    of::<uapi::CreateCq>(&mut numbers);
+    of::<uapi::Destroy>(&mut numbers);
+    of::<uapi::CreateEp>(&mut numbers);
+    of::<uapi::CreateAh>(&mut numbers);
+    of::<uapi::DestroyAh>(&mut numbers);
+    of::<uapi::RegMr>(&mut numbers);
+    of::<uapi::DeregMr>(&mut numbers);
+    of::<uapi::Source>(&mut numbers);
+    of::<uapi::Peers>(&mut numbers);
+    of::<uapi::Enter>(&mut numbers);
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0xd400..=0xd40b).collect::<Vec<u32>>());
+    assert_eq!((uapi::Info::new().size, uapi::Enter::new().size), (112, 24));
 }
 
 #[test]
