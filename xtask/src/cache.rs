@@ -43,6 +43,17 @@ pub(crate) fn entry(name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Resul
     Ok(ready)
 }
 
+/// Removes the entry `name`, so that it is made again. Who uses it must not.
+pub(crate) fn forget(name: &str) -> Result<()> {
+    let old = dir()?.join(name);
+    let aside = dir()?.join(format!(".{name}.old"));
+    remove(&aside)?;
+    if old.exists() {
+        fs::rename(&old, &aside).with_context(|| format!("move {} away", old.display()))?;
+    }
+    remove(&aside)
+}
+
 fn remove(path: &Path) -> Result<()> {
     let done = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),

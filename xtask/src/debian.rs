@@ -71,26 +71,14 @@ impl Suite {
     }
 
     fn unpack(&self, at: &Path) -> Result<()> {
-        ensure(&["mmdebstrap", "debian-archive-keyring"])?;
-        let mirror = mirror()?;
-        let mut task = Task::start(
-            format!("unpack {} of Debian {}", self.include.join(", "), self.name),
-            None,
-        );
         let whole = at.with_extension("whole");
-        let mut command = Command::new("mmdebstrap");
-        command
-            .arg("--variant=extract")
-            .arg(format!("--include={}", self.include.join(",")));
-        for option in network_options() {
-            command.arg(format!("--aptopt={option}"));
-        }
-        command.arg(self.name).arg(&whole).arg(mirror);
-        if whole.exists() {
-            std::fs::remove_dir_all(&whole).context("remove an earlier attempt")?;
-        }
-        let log = work().join("apt").join(format!("{}.log", self.name));
-        process::run(&mut command, LIMIT, &log, Some(&mut task))?.require("mmdebstrap")?;
+        let packages = Packages {
+            suite: self.name,
+            backports: false,
+            include: self.include,
+            filter: &[],
+        };
+        packages.extract(&whole)?;
         for path in self.keep {
             let path = resolve(&whole, path)?;
             let target = at.join(&path);
@@ -99,6 +87,58 @@ impl Suite {
                 .with_context(|| format!("the packages have no {}", path.display()))?;
         }
         std::fs::remove_dir_all(&whole).context("remove what is not needed")?;
+        Ok(())
+    }
+}
+
+/// Packages to be unpacked with all they depend on.
+pub(crate) struct Packages<'a> {
+    pub(crate) suite: &'a str,
+    /// Take what the suite's backports have from there.
+    pub(crate) backports: bool,
+    pub(crate) include: &'a [&'a str],
+    /// dpkg's `path-exclude=` and `path-include=` options, of which the last that matches a path decides whether it is
+    /// unpacked.
+    pub(crate) filter: &'a [&'a str],
+}
+
+impl Packages<'_> {
+    /// Unpacks them to `at`, replacing what is there. No script of theirs is run.
+    pub(crate) fn extract(&self, at: &Path) -> Result<()> {
+        ensure(&["mmdebstrap", "debian-archive-keyring"])?;
+        let mirror = mirror()?;
+        let suite = self.suite;
+        let what = match self.include {
+            [first, .., last] if self.include.len() > 3 => format!("{first} ... {last}"),
+            few => few.join(", "),
+        };
+        let mut task = Task::start(format!("unpack {what} of Debian {suite}"), None);
+        let mut command = Command::new("mmdebstrap");
+        command
+            .arg("--variant=extract")
+            .arg(format!("--include={}", self.include.join(",")));
+        for option in network_options() {
+            command.arg(format!("--aptopt={option}"));
+        }
+        for option in self.filter {
+            command.arg(format!("--dpkgopt={option}"));
+        }
+        if self.backports {
+            // Otherwise apt takes from backports only what is nowhere else.
+            command.arg(format!("--aptopt=APT::Default-Release \"{suite}-backports\""));
+        }
+        command
+            .arg(suite)
+            .arg(at)
+            .arg(format!("deb {mirror} {suite} main"));
+        if self.backports {
+            command.arg(format!("deb {mirror} {suite}-backports main"));
+        }
+        if at.exists() {
+            std::fs::remove_dir_all(at).context("remove an earlier attempt")?;
+        }
+        let log = work().join("apt").join(format!("{suite}.log"));
+        process::run(&mut command, LIMIT, &log, Some(&mut task))?.require("mmdebstrap")?;
         task.done("unpacked");
         Ok(())
     }
@@ -122,6 +162,47 @@ fn resolve(tree: &Path, path: &str) -> Result<PathBuf> {
         }
     }
     Ok(found)
+}
+
+/// The names of the packages in `suite` that match `pattern` (an extended regular expression).
+pub(crate) fn names(suite: &str, pattern: &str) -> Result<Vec<String>> {
+    ensure(&["debian-archive-keyring"])?;
+    let folder = work().join("apt").join(suite);
+    for part in ["lists/partial", "cache/archives/partial"] {
+        std::fs::create_dir_all(folder.join(part)).context("create folders for apt")?;
+    }
+    let source = folder.join("sources.list");
+    let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    let line = format!("deb [signed-by={keyring}] {} {suite} main\n", mirror()?);
+    std::fs::write(&source, line).with_context(|| format!("write {}", source.display()))?;
+    let options = [
+        format!("Dir::Etc::SourceList={}", source.display()),
+        "Dir::Etc::SourceParts=/dev/null".to_string(),
+        format!("Dir::State::Lists={}", folder.join("lists").display()),
+        "Dir::State::Status=/dev/null".to_string(),
+        format!("Dir::Cache={}", folder.join("cache").display()),
+    ];
+    let command = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        options.iter().for_each(|option| {
+            command.args(["-o", option]);
+        });
+        command.args(args);
+        command
+    };
+    let mut task = Task::start(format!("read the list of packages in {suite}"), None);
+    let run = |mut command: Command, log: &str, task: &mut Task| {
+        process::run(&mut command, LIMIT, &folder.join(log), Some(task))?.require("apt")
+    };
+    run(command("apt-get", &["-q", "update"]), "update.log", &mut task)?;
+    let search = command("apt-cache", &["search", "--names-only", pattern]);
+    let found = run(search, "search.log", &mut task)?.text;
+    task.done("read");
+    Ok(found
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_string)
+        .collect())
 }
 
 /// The Debian mirror this machine's apt is set up with.

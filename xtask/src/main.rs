@@ -17,6 +17,7 @@ mod deny;
 mod freestanding;
 mod fuzz;
 mod instructions;
+mod lab;
 mod load;
 mod loom;
 mod mpi;
@@ -64,6 +65,8 @@ enum Cmd {
     Provider(provider::Args),
     /// Run MPI benchmarks with every byte checked.
     Mpi(mpi::Args),
+    /// Boot guests on emulated USB4 host routers: stock kernels, run under QEMU.
+    Lab(lab::Args),
     /// Feed hostile input to everything that reads what a peer or a process wrote.
     Fuzz(fuzz::Args),
 }
@@ -83,6 +86,7 @@ impl Cmd {
             Cmd::Demo(_) => "demo",
             Cmd::Bench(_) => "bench",
             Cmd::Fuzz(_) => "fuzz",
+            Cmd::Lab(_) => "lab",
         }
     }
 
@@ -100,6 +104,7 @@ impl Cmd {
             Cmd::Demo(args) => demo::run(&args),
             Cmd::Bench(args) => bench::run(&args),
             Cmd::Fuzz(args) => fuzz::run(&args),
+            Cmd::Lab(args) => lab::run(&args),
         }
     }
 }

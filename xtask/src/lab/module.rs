@@ -1,0 +1,199 @@
+//! Builds a kernel module with Kbuild and the compiler of the tree.
+//!
+//! The sources are copied first, so that each kernel has an object folder of its own and the repository stays
+//! clean. Kbuild's programs and gcc 14, which the kernels are built with, come from the tree and run inside it.
+
+use super::tree::{Kernel, Tree};
+use crate::process;
+use crate::ui::{Task, Verdict};
+use crate::workspace::{root, work};
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Builds a kernel module against a Debian kernel's headers.
+///
+/// The folder needs a Kbuild file (or Makefile). Beside its files the build finds: the repository's `include/` as
+/// `include`, and the object of `cargo xtask freestanding` as `usb4_core.o_shipped`, from which Kbuild makes
+/// `usb4_core.o` by its own rule: name it in `usb4_rdma-y := main.o ... usb4_core.o`.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// Folder with the sources.
+    #[arg(default_value = "kmod")]
+    source: PathBuf,
+    /// Kernel: `newest`, or a version such as 7.2 or 7.2.12.
+    #[arg(long, default_value = "newest")]
+    kernel: String,
+    /// Further arguments for make, such as W=1 or V=1.
+    #[arg(last = true)]
+    make: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    let source = if args.source.is_absolute() {
+        args.source.clone()
+    } else {
+        root().join(&args.source)
+    };
+    let kernel = Kernel::get(&args.kernel)?;
+    let built = build(&Tree::get()?, &kernel, &source, &args.make)?;
+    for line in built.warnings.iter() {
+        say!("{line}");
+    }
+    let names: Vec<String> = built
+        .modules
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    Ok(Verdict::new(
+        true,
+        format!("{} for {}", names.join(", "), kernel.release),
+    ))
+}
+
+/// What a build left.
+pub(crate) struct Built {
+    pub(crate) modules: Vec<PathBuf>,
+    /// What the compiler or modpost warned about.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Builds the module in `source` for `kernel`.
+pub(crate) fn build(tree: &Tree, kernel: &Kernel, source: &Path, make: &[String]) -> Result<Built> {
+    let sources = kernel.sources()?;
+    let name = source.file_name().context("the source folder has no name")?;
+    let folder = work().join("lab/module").join(&kernel.release).join(name);
+    let mut kept = BTreeSet::new();
+    mirror(source, &folder, &mut kept)?;
+    let include = root().join("include");
+    if include.is_dir() {
+        mirror(&include, &folder.join("include"), &mut kept)?;
+    }
+    let core = work().join("freestanding/usb4_core.o");
+    if core.exists() {
+        copy(&core, &folder.join("usb4_core.o_shipped"), &mut kept)?;
+    }
+    if !["Kbuild", "Makefile"]
+        .iter()
+        .any(|name| folder.join(name).exists())
+    {
+        bail!("{} has neither a Kbuild file nor a Makefile", source.display());
+    }
+    drop_vanished(&folder, &kept)?;
+    let what = format!("build {} for {}", name.to_string_lossy(), kernel.release);
+    let mut task = Task::start(&what, None);
+    let headers = format!("/usr/src/linux-headers-{}", kernel.release);
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut argv = vec![
+        "make".to_string(),
+        "-C".to_string(),
+        headers,
+        "M=/mnt".to_string(),
+    ];
+    argv.push(format!("-j{jobs}"));
+    argv.extend_from_slice(make);
+    argv.push("modules".to_string());
+    let mut command = tree.inside(&[(&sources, "/usr/src"), (&folder, "/mnt")], argv);
+    let log = folder.with_extension("log");
+    let outcome = process::run(&mut command, LIMIT, &log, Some(&mut task))?.require(&what)?;
+    task.done("built");
+    let warnings = outcome
+        .text
+        .lines()
+        .filter(|line| line.contains("warning:") || line.starts_with("WARNING"));
+    let modules = order(&folder)?;
+    if modules.is_empty() {
+        bail!("{what}: no module came of it\n{}", outcome.tail(25));
+    }
+    Ok(Built {
+        modules,
+        warnings: warnings.map(str::to_string).collect(),
+    })
+}
+
+/// The modules that Kbuild lists in `modules.order`.
+fn order(folder: &Path) -> Result<Vec<PathBuf>> {
+    let text = fs::read_to_string(folder.join("modules.order")).context("read modules.order")?;
+    let names = text.lines().filter_map(|line| Path::new(line).file_stem());
+    let paths = names.map(|stem| folder.join(stem).with_extension("ko"));
+    Ok(paths.filter(|path| path.exists()).collect())
+}
+
+/// Copies the files of `from` that differ, so that make sees what changed. Build products there may be in it stay.
+fn mirror(from: &Path, to: &Path, kept: &mut BTreeSet<PathBuf>) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let path = entry.with_context(|| format!("read {}", from.display()))?.path();
+        let target = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            mirror(&path, &target, kept)?;
+        } else {
+            copy(&path, &target, kept)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path, kept: &mut BTreeSet<PathBuf>) -> Result<()> {
+    let new = fs::read(from).with_context(|| format!("read {}", from.display()))?;
+    if fs::read(to).ok().as_ref() != Some(&new) {
+        fs::write(to, new).with_context(|| format!("write {}", to.display()))?;
+    }
+    kept.insert(to.to_path_buf());
+    Ok(())
+}
+
+/// Removes sources that are no longer there; what make made stays.
+fn drop_vanished(folder: &Path, kept: &BTreeSet<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)
+        .with_context(|| format!("read {}", folder.display()))?
+        .flatten()
+    {
+        let path = entry.path();
+        let source = path.extension().is_some_and(|ext| {
+            ["c", "h", "S", "rs", "o_shipped"]
+                .iter()
+                .any(|known| ext == *known)
+        });
+        let made = path.to_string_lossy().ends_with(".mod.c");
+        if path.is_dir() {
+            drop_vanished(&path, kept)?;
+        } else if source && !made && !kept.contains(&path) {
+            fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_is_gone_goes_but_what_make_made_stays() {
+        let base = std::env::temp_dir().join(format!("xtask-mirror-{}", std::process::id()));
+        let (from, to) = (base.join("from"), base.join("to"));
+        fs::create_dir_all(from.join("sub")).unwrap();
+        for name in ["Kbuild", "a.c", "b.c", "sub/c.h"] {
+            fs::write(from.join(name), name).unwrap();
+        }
+        let mut kept = BTreeSet::new();
+        mirror(&from, &to, &mut kept).unwrap();
+        for name in ["a.o", "x.mod.c"] {
+            fs::write(to.join(name), name).unwrap();
+        }
+        fs::remove_file(from.join("b.c")).unwrap();
+        kept.clear();
+        mirror(&from, &to, &mut kept).unwrap();
+        drop_vanished(&to, &kept).unwrap();
+        let there = |name: &str| to.join(name).exists();
+        assert!(there("a.c") && there("a.o") && there("x.mod.c") && there("sub/c.h") && there("Kbuild"));
+        assert!(!there("b.c"));
+        fs::remove_dir_all(&base).unwrap();
+    }
+}
