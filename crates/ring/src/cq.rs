@@ -1,10 +1,9 @@
 //! Completion queues.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use usb4_ring_abi::{Consumer, Cqe};
 use usb4_soft::{CqParts, QueueMemory};
 
@@ -114,7 +113,7 @@ impl Cq {
     ///
     /// [`Error::Os`].
     pub fn wait_fd(&mut self) -> Result<BorrowedFd<'_>> {
-        Ok(self.shared.device.client.wait_fd(&self.shared.parts)?)
+        self.shared.device.client.wait_fd(&self.shared.parts)
     }
 
     /// Asks for [`Cq::wait_fd`] to become readable at the next completion, and lets the device's own thread
@@ -149,31 +148,35 @@ impl Cq {
     /// [`Error::Gone`], [`Error::Forked`], [`Error::Os`].
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let inside = self.shared.device.client.sleeps_inside();
+        // Where the device is driven as part of sleeping, a look is a sleep of no time.
+        let mut looked = !inside;
         loop {
-            self.shared.device.client.check_quick()?;
-            self.shared.device.client.progress();
-            if self.queue.available().map_err(|_| Error::Gone)? != 0 || !self.arm()? {
+            let client = &self.shared.device.client;
+            client.check_quick()?;
+            if !inside {
+                client.progress();
+            }
+            if self.queue.available().map_err(|_| Error::Gone)? != 0 {
+                return Ok(true);
+            }
+            let empty = if inside { self.arm_alone()? } else { self.arm()? };
+            if !empty {
                 return Ok(true);
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            if looked && left.is_some_and(|left| left.is_zero()) {
                 self.queue.disarm();
                 return Ok(false);
             }
-            let left = left.and_then(|left| Timespec::try_from(left).ok());
-            let fd = self.shared.device.client.wait_fd(&self.shared.parts)?;
-            match rustix::event::poll(
-                &mut [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)],
-                left.as_ref(),
-            ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    return Err(Error::Os {
-                        what: "wait for completions",
-                        source: error.into(),
-                    });
-                }
-            }
+            looked = true;
+            self.shared.device.client.sleep(&self.shared.parts, left)?;
         }
+    }
+
+    /// Asks to be woken, without the descriptor. False if completions are there already.
+    fn arm_alone(&mut self) -> Result<bool> {
+        self.release();
+        self.queue.arm().map_err(|_| Error::Gone)
     }
 }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use usb4_ring_abi::{MAX_DEPTH, MAX_MESSAGE};
-use usb4_soft::Client;
+use usb4_ring_abi::MAX_DEPTH;
 
-use crate::{Access, Cq, Endpoint, EndpointConfig, Error, MemoryRegion, NodeId, Registration, Result, Spec};
+use crate::backend::Client;
+use crate::{
+    Access, Cq, Endpoint, EndpointConfig, Error, KERNEL_DEVICE, MemoryRegion, NodeId, Registration, Result,
+    Spec, kernel,
+};
 
 /// Which implementation is behind a [`Device`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +32,7 @@ pub struct DeviceInfo {
     pub backend: Backend,
     /// This host's node id.
     pub node: NodeId,
-    /// Whether requests may name unregistered memory of the process ([`crate::Buffer::process`]) and
-    /// [`Device::register`] works.
+    /// Whether requests may name unregistered memory of the process ([`crate::Buffer::process`]).
     pub process_memory: bool,
     /// Longest message in bytes.
     pub max_message: u32,
@@ -96,7 +98,7 @@ impl Device {
     /// [`Error::NoDevice`], [`Error::BadSpec`], or whatever keeps the device from opening.
     pub fn open_env() -> Result<Self> {
         match std::env::var_os(crate::DEVICE_VARIABLE).filter(|spec| !spec.is_empty()) {
-            None => Err(Error::NoDevice),
+            None => Self::open(KERNEL_DEVICE),
             Some(spec) => Self::open(&spec.to_string_lossy()),
         }
     }
@@ -108,29 +110,39 @@ impl Device {
     /// [`Error::BadSpec`], or whatever keeps the device from opening.
     pub fn open(spec: &str) -> Result<Self> {
         let (client, backend) = match spec.parse::<Spec>()? {
-            Spec::Kernel(path) => return Err(Error::KernelDevice(path)),
-            Spec::Soft { name, detached: None } => (Client::inline(&name)?, Backend::SoftInline),
+            Spec::Kernel(path) => (kernel::Client::open(&path)?.into(), Backend::Kernel),
+            Spec::Soft { name, detached: None } => {
+                (usb4_soft::Client::inline(&name)?.into(), Backend::SoftInline)
+            }
             Spec::Soft {
                 name,
                 detached: Some(host),
-            } => (Client::detached(&name, &host)?, Backend::SoftDetached),
+            } => (
+                usb4_soft::Client::detached(&name, &host)?.into(),
+                Backend::SoftDetached,
+            ),
         };
+        Ok(Self::on(spec, client, backend))
+    }
+
+    pub(crate) fn on(spec: &str, client: Client, backend: Backend) -> Self {
         let limits = client.limits();
+        let (max_message, max_depth) = client.sizes();
         let info = DeviceInfo {
             name: spec.into(),
             backend,
             node: client.node(),
             process_memory: client.process_memory(),
-            max_message: MAX_MESSAGE,
-            max_queue_depth: MAX_DEPTH,
-            max_cq_depth: MAX_DEPTH,
+            max_message,
+            max_queue_depth: max_depth,
+            max_cq_depth: max_depth,
             max_endpoints: limits.endpoints,
             max_cqs: limits.cqs,
             max_regions: limits.regions,
         };
-        Ok(Self {
+        Self {
             inner: Arc::new(Inner { client, info }),
-        })
+        }
     }
 
     /// What it is and can do.
@@ -140,21 +152,7 @@ impl Device {
 
     /// The peers seen on the fabric, this host not included. Empty when the list cannot be read.
     pub fn peers(&self) -> Vec<PeerInfo> {
-        let peers = self.inner.client.peers().unwrap_or_default();
-        let info = |peer: usb4_soft::Peer| {
-            let (state, rails) = match peer.state {
-                usb4_soft::PeerState::Seen => (PeerState::Seen, 0),
-                usb4_soft::PeerState::Connecting => (PeerState::Connecting, 0),
-                usb4_soft::PeerState::Up => (PeerState::Up, 1),
-            };
-            PeerInfo {
-                node: peer.node,
-                state,
-                rails,
-                pid: peer.pid,
-            }
-        };
-        peers.into_iter().map(info).collect()
+        self.inner.client.peers().unwrap_or_default()
     }
 
     /// Creates a completion queue of at least `depth` entries (rounded up to a power of two).
@@ -191,8 +189,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the device cannot reach the process ([`DeviceInfo::process_memory`] is
-    /// false); [`Error::Invalid`], also for atomics on memory that is not 8-aligned, or [`Error::Limit`].
+    /// [`Error::Unsupported`] on a detached soft device; [`Error::Pin`] where the process may not pin as much;
+    /// [`Error::Invalid`], also for atomics on memory that is not 8-aligned, or [`Error::Limit`].
     ///
     /// # Safety
     ///
@@ -236,7 +234,7 @@ impl Device {
     /// [`Error::Gone`], [`Error::Forked`].
     #[inline]
     pub fn check(&self) -> Result<()> {
-        Ok(self.inner.client.check_quick()?)
+        self.inner.client.check_quick()
     }
 }
 

@@ -203,10 +203,10 @@ impl Endpoint {
         let (receives, requests) = (self.rq.publish(), self.sq.publish());
         // Receives alone the device finds when it needs them, unless it has needed one already.
         if requests == 0 && self.is_drained() && (receives == 0 || !self.rq.needs_wakeup()) {
-            return Ok(self.device.client.check_quick()?);
+            return self.device.client.check_quick();
         }
         let asleep = || self.sq.needs_wakeup() || self.rq.needs_wakeup();
-        Ok(self.device.client.submit(self.id, asleep)?)
+        self.device.client.submit(self.id, asleep)
     }
 
     /// Why a queue did not take an entry.
@@ -215,7 +215,7 @@ impl Endpoint {
         match (error, self.device.client.check_quick()) {
             (PushError::Full, _) => Error::QueueFull,
             // The queues of a child are not those of the device.
-            (PushError::Hostile(Hostile { .. }), Err(error)) => error.into(),
+            (PushError::Hostile(Hostile { .. }), Err(error)) => error,
             (PushError::Hostile(Hostile { .. }), Ok(())) => Error::EndpointError,
         }
     }

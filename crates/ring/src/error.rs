@@ -10,15 +10,57 @@ use crate::NodeId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// `USB4_DEVICE` is unset or empty and there is no real device.
+    /// The real device was asked for, or none was named, and it is not there.
     #[error(
-        "no RDMA device: set USB4_DEVICE=soft:NAME for the software cable between processes of this machine \
-         (/dev/usb4ring, the kernel module's, is not there)"
+        "no RDMA device: /dev/usb4ring is not there; load the kernel module (modprobe usb4_rdma), or set \
+         USB4_DEVICE=soft:NAME for the software cable between processes of this machine"
     )]
     NoDevice,
-    /// The kernel device was asked for and this build cannot reach it.
-    #[error("{0} cannot be opened by this version: set USB4_DEVICE=soft:NAME")]
-    KernelDevice(String),
+    /// The device is there and this user may not open it.
+    #[error("no permission to open {path}: {remedy}")]
+    Permission {
+        /// The device.
+        path: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// What was opened is something else.
+    #[error("{0} is not a device of usb4_rdma")]
+    NotADevice(String),
+    /// The device cannot be opened.
+    #[error("cannot open {path}: {source}")]
+    OpenDevice {
+        /// The device.
+        path: String,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// The module and this program are of different versions.
+    #[error(
+        "the module usb4_rdma {release} behind {path} speaks version {kernel} of the ring interface and this program \
+         version {ours}: use a module and programs of the same release"
+    )]
+    AbiVersion {
+        /// The device.
+        path: String,
+        /// The module's release.
+        release: String,
+        /// The version it speaks.
+        kernel: u32,
+        /// The version this library speaks.
+        ours: u32,
+    },
+    /// The process may not pin as much memory as it wants to register.
+    #[error(
+        "cannot pin {bytes} bytes: this user may pin {limit} (RLIMIT_MEMLOCK): see `ulimit -l`, and memlock in \
+         /etc/security/limits.conf"
+    )]
+    Pin {
+        /// What was to be registered.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The device name does not parse.
     #[error(
         "bad device name {spec:?}: {why}; use soft:NAME, soft:NAME,detached, soft:NAME,detached=HOST or /dev/usb4ring"
@@ -38,11 +80,14 @@ pub enum Error {
     /// A limit of the device or a quota of this client is reached.
     #[error("out of {0}: close some, or ask for fewer")]
     Limit(Object),
-    /// No process with this node id is on the fabric.
-    #[error("no peer {0} on this fabric: is its process running, with the same USB4_DEVICE and user?")]
+    /// No process, or host, with this node id is on the fabric.
+    #[error(
+        "no peer {0} on this fabric: between processes, is it running, with the same USB4_DEVICE and user? Between \
+         hosts, is the cable plugged in, and usb4_rdma loaded at its other end?"
+    )]
     Unreachable(NodeId),
     /// The peer exists and does not answer (stopped, or overloaded).
-    #[error("peer {0} did not answer the connection request in time: is its process stopped?")]
+    #[error("peer {0} did not answer the connection request in time: is its process, or its host, stopped?")]
     ConnectTimeout(NodeId),
     /// The queue has no free entry.
     #[error("queue full: reap completions and submit again")]

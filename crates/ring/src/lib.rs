@@ -5,7 +5,7 @@
 //! poll no system call is made. One [`Endpoint`] reaches every peer through address handles.
 //!
 //! This crate is the client side. The protocol is in `usb4-engine`, the device's side of the queues in
-//! `usb4-device`, the soft device in `usb4-soft`.
+//! `usb4-device`, the soft device in `usb4-soft`; `kernel` speaks to the kernel module's.
 //!
 //! Where to start: [`Device::open_env`], then `tests/two_devices.rs`.
 //!
@@ -31,11 +31,13 @@
 //! # }
 //! ```
 
+mod backend;
 mod completion;
 mod cq;
 mod device;
 mod endpoint;
 mod error;
+mod kernel;
 mod memory;
 mod spec;
 mod work;

@@ -23,7 +23,8 @@ pub struct CqParts {
     pub depth: u32,
     /// Its memory.
     pub memory: QueueMemory,
-    pub(crate) bell: Arc<Bell>,
+    /// What wakes its client.
+    pub bell: Arc<Bell>,
 }
 
 /// An endpoint as the device made it.
@@ -55,7 +56,7 @@ pub struct RegionParts {
     /// Key for peers.
     pub remote_key: u64,
     /// The memory, where it is the device's.
-    pub(crate) memory: Option<Arc<Mapping>>,
+    pub memory: Option<Arc<Mapping>>,
 }
 
 // SAFETY: the pointer is only a number here; whoever follows it deals with concurrent access.

@@ -47,11 +47,14 @@ extern "C" fn in_child() {
 
 /// The generation of a process, taken when a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generation(u32);
+pub struct Generation(u32);
 
 impl Generation {
     /// This process's, from now on noticing forks.
-    pub(crate) fn new() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The C library cannot take a fork handler.
+    pub fn new() -> io::Result<Self> {
         static INSTALLED: OnceLock<i32> = OnceLock::new();
         // SAFETY: `in_child` makes only async-signal-safe calls; with the library's code gone the handler would
         // dangle, but glibc drops the handlers of an unloaded library.
@@ -63,7 +66,7 @@ impl Generation {
 
     /// Whether this is still the process it was taken in.
     #[inline]
-    pub(crate) fn is_current(self) -> bool {
+    pub fn is_current(self) -> bool {
         self.0 == GENERATION.load(Ordering::Relaxed)
     }
 }
@@ -100,14 +103,18 @@ impl Drop for Zeroed {
 
 /// A descriptor that children do not inherit.
 #[derive(Debug)]
-pub(crate) struct Descriptor {
+pub struct Descriptor {
     fd: Option<OwnedFd>,
     place: Option<usize>,
     generation: Generation,
 }
 
 impl Descriptor {
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+    /// From now on.
+    ///
+    /// # Errors
+    /// The C library cannot take a fork handler.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let generation = Generation::new()?;
         let start = HINT.load(Ordering::Relaxed) as usize;
         let place = (0..DESCRIPTORS.len())

@@ -131,7 +131,7 @@ impl Memory {
 
 /// Wakes a client that sleeps on a completion queue. The descriptor is made when it is first asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Bell(OnceLock<Wakeup>);
+pub struct Bell(OnceLock<Wakeup>);
 
 #[derive(Debug)]
 struct Wakeup {
@@ -142,6 +142,16 @@ struct Wakeup {
 }
 
 impl Bell {
+    /// What somebody else rings.
+    ///
+    /// # Errors
+    /// The C library cannot take a fork handler.
+    pub fn new(doorbell: OwnedFd) -> io::Result<Self> {
+        let doorbell = Descriptor::new(doorbell)?;
+        let wait = None;
+        Ok(Self(OnceLock::from(Wakeup { doorbell, wait })))
+    }
+
     /// A doorbell of another process, and what to wait on for it.
     pub(crate) fn combined(doorbell: OwnedFd, wait: OwnedFd) -> io::Result<Self> {
         let doorbell = Descriptor::new(doorbell)?;
@@ -150,7 +160,10 @@ impl Bell {
     }
 
     /// The descriptor to wait on.
-    pub(crate) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         let wakeup = match self.0.get() {
             Some(wakeup) => wakeup,
             None => {
@@ -169,7 +182,7 @@ impl Bell {
     }
 
     /// Makes it unreadable until it rings again.
-    pub(crate) fn silence(&self) {
+    pub fn silence(&self) {
         if let Some(wakeup) = self.0.get() {
             socket::silence(&wakeup.doorbell);
         }

@@ -5,7 +5,8 @@
 //! exchange the frames of the real protocol through the cable. The device itself is `usb4-device` and
 //! `usb4-engine`, unchanged; this crate is their home: memory, locks, clock, threads and cables.
 //!
-//! It does not know the ring API; `usb4-ring` stands on [`Client`].
+//! It does not know the ring API; `usb4-ring` stands on [`Client`]. What a client needs of its process whatever the
+//! device ([`Descriptor`], [`QueueMemory`] and the like) serves the kernel's device there as well.
 //!
 //! Where to start: [`Client`]; then `core.rs` (who drives), `cable` (how frames cross) and `keeper` (calls, the
 //! control channel, the end of peers).
@@ -66,6 +67,12 @@ pub use client::{Client, CqParts, EndpointParts, Limits, RegionParts};
 pub use detached::{SERVER_PROGRAM, SERVER_VARIABLE, Server, serve_in_background};
 #[cfg(not(loom))]
 pub use error::Error;
+#[cfg(not(loom))]
+pub use fork::{Descriptor, Generation};
+#[cfg(not(loom))]
+pub use home::Bell;
+#[cfg(not(loom))]
+pub use memory::{Mapping, Sharing};
 #[cfg(not(loom))]
 pub use names::MAX_NAME;
 #[cfg(not(loom))]

@@ -1,4 +1,4 @@
-//! Shared memory between processes: sealed memfds and their mappings.
+//! Shared memory between processes: sealed memfds and their mappings, and those of what the kernel shares.
 
 use std::ffi::c_void;
 use std::io;
@@ -9,12 +9,13 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// A mapping of a memfd whose size can no longer change, so that no access within it can fault.
+/// A mapping whose size can no longer change, so that no access within it can fault: of a sealed memfd, of anonymous
+/// memory, or of a device of the kernel that vouches for it.
 ///
 /// Another process may write to it at any time: its bytes are reached by atomics and raw copies, never by
 /// references.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
@@ -27,7 +28,7 @@ unsafe impl Sync for Mapping {}
 
 /// Who may write to a new region besides its creator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub enum Sharing {
     /// Nobody: others can only map it for reading.
     ReadOnly,
     /// Whoever gets the descriptor.
@@ -45,6 +46,7 @@ impl Mapping {
         ftruncate(&fd, len as u64)?;
         let mapping = Self::map(
             fd.as_fd(),
+            0,
             len,
             ProtFlags::READ | ProtFlags::WRITE,
             MapFlags::POPULATE,
@@ -88,11 +90,14 @@ impl Mapping {
         } else {
             ProtFlags::empty()
         };
-        Self::map(fd, len, ProtFlags::READ | write, populate)
+        Self::map(fd, 0, len, ProtFlags::READ | write, populate)
     }
 
     /// `len` zeroed bytes of this process alone.
-    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn anonymous(len: usize) -> io::Result<Self> {
         let len = len
             .max(1)
             .checked_next_multiple_of(PAGE)
@@ -104,11 +109,26 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
+    /// `len` bytes, whole pages, of what a device of the kernel has at `offset`.
+    pub(crate) fn device(fd: BorrowedFd<'_>, offset: u64, len: usize, sharing: Sharing) -> io::Result<Self> {
+        let write = match sharing {
+            Sharing::ReadWrite => ProtFlags::WRITE,
+            Sharing::ReadOnly => ProtFlags::empty(),
+        };
+        Self::map(fd, offset, len, ProtFlags::READ | write, MapFlags::POPULATE)
+    }
+
     /// `populate`: at once, so that there is no page fault later in the data path.
-    fn map(fd: BorrowedFd<'_>, len: usize, prot: ProtFlags, populate: MapFlags) -> io::Result<Self> {
+    fn map(
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        prot: ProtFlags,
+        populate: MapFlags,
+    ) -> io::Result<Self> {
         let flags = MapFlags::SHARED | populate;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let start = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, fd, 0)? };
+        let start = unsafe { mmap(std::ptr::null_mut(), len, prot, flags, fd, offset)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
     }
@@ -128,7 +148,7 @@ impl Mapping {
 
     /// Its first byte.
     #[inline]
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
+    pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 

@@ -59,6 +59,17 @@ impl QueueMemory {
         Self::mapped(mapping, Some(zeroed), count)
     }
 
+    /// `count` words a device of the kernel has at `offset`, in memory that stays there as long as it is mapped.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn device(fd: BorrowedFd<'_>, offset: u64, count: usize, sharing: Sharing) -> io::Result<Self> {
+        let len = count.saturating_mul(8).next_multiple_of(crate::memory::PAGE);
+        let mapping = Mapping::device(fd, offset, len, sharing)?.dont_fork()?;
+        let zeroed = Zeroed::new(mapping.as_ptr().addr(), len)?;
+        Self::mapped(mapping, Some(zeroed), count)
+    }
+
     fn mapped(mapping: Mapping, zeroed: Option<Zeroed>, count: usize) -> io::Result<Self> {
         let words = mapping.words(0, count);
         if words.len() != count {
