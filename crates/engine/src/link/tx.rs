@@ -6,7 +6,7 @@ use super::Link;
 use crate::frame::{Composer, Step};
 use crate::list::{NONE, at, at_mut};
 use crate::op::Op;
-use crate::rail::{Class, NEVER};
+use crate::rail::{Class, NEVER, Rail};
 use crate::rx_flow::RxState;
 use crate::slot::Frame;
 use crate::stream::Answer;
@@ -65,6 +65,8 @@ impl Link {
         if !self.read_wait.is_empty() {
             self.wake_readers();
         }
+        // Whatever was sent meanwhile may have been the probe, or news may have come.
+        self.probe_wanted = self.probe_wanted && self.any_rail(Rail::probe_due);
         // On a link's only rail, a frame with chunks is as good as a probe.
         if self.probe_wanted && self.rails_up > 1 && self.stage_probe(host, out) {
             return true;

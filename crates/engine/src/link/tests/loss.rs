@@ -67,6 +67,20 @@ fn one_lost_frame_is_recovered_within_two_milliseconds() {
 }
 
 #[test]
+fn messages_take_the_short_way_again_once_a_probe_is_answered() {
+    let mut pair = Pair::new();
+    let flow = pair.open(0);
+    pair.receive(1, 5, 100);
+    pair.script = drop_nth(0, 0);
+    pair.send(0, flow, 1, b"hello");
+    while pair.sides[0].link.counters().tx_lost == 0 {
+        pair.run_for(100);
+    }
+    // No timer has expired since: who sends all the time may not see another for long.
+    assert!(!pair.sides[0].link.has_seldom());
+}
+
+#[test]
 fn half_of_all_frames_are_lost() {
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
