@@ -483,6 +483,7 @@ impl<'a, H: Home> Session<'a, H> {
     }
 }
 
+#[inline(always)]
 fn operation(op: OpCode, sqe: &Sqe) -> Operation {
     let [first, second, third, fourth] = sqe.args;
     let imm = (sqe.flags & sqe_flags::IMM != 0).then_some(fourth);

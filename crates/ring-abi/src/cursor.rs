@@ -88,7 +88,7 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Producer<M, E> {
     ///
     /// # Errors
     /// The queue is full, or the peer's index is hostile.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, entry: &E) -> Result<(), PushError> {
         if self.free(1)? == 0 {
             return Err(PushError::Full);
@@ -276,7 +276,7 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
         self.queue.memory
     }
 
-    #[inline]
+    #[inline(always)]
     fn refresh(&mut self) -> Result<(), Hostile> {
         let index = self.queue.word(PRODUCER_WORD)?.load(Ordering::Acquire);
         if index == self.produced {
@@ -385,7 +385,7 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Queue<M, E> {
         self.memory.get(at).ok_or_else(Hostile::memory)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self, index: u64) -> Result<&[AtomicU64], Hostile> {
         let slot = index & u64::from(self.depth).wrapping_sub(1);
         // A masked index is below 65536, so this neither truncates nor overflows.

@@ -54,6 +54,7 @@ pub enum Op {
 
 impl Op {
     /// The operation with this code, if there is one.
+    #[inline]
     pub fn from_code(code: u8) -> Option<Self> {
         match code {
             1 => Some(Self::Send),
@@ -66,6 +67,7 @@ impl Op {
     }
 
     /// The code as it stands in an entry.
+    #[inline]
     pub fn code(self) -> u8 {
         self as u8
     }
@@ -109,6 +111,7 @@ pub struct Sqe {
 
 impl Sqe {
     /// The entry as words.
+    #[inline]
     pub fn to_words(&self) -> [u64; SQE_WORDS] {
         let [a0, a1, a2, a3] = self.ah.to_le_bytes();
         let [g0, g1, g2, g3] = self.args;
@@ -134,6 +137,7 @@ impl Sqe {
     }
 
     /// The entry in `words`. Nothing is checked; see [`Self::check`].
+    #[inline]
     pub fn from_words(words: &[u64; SQE_WORDS]) -> Self {
         let [w0, user_data, local_addr, w3, g0, g1, g2, g3] = *words;
         let [op, flags, prefix_len, reserved, a0, a1, a2, a3] = w0.to_le_bytes();
@@ -156,6 +160,7 @@ impl Sqe {
     ///
     /// # Errors
     /// The first field found wrong.
+    #[inline]
     pub fn check(&self) -> Result<Op, InvalidEntry> {
         let op = Op::from_code(self.op).ok_or(InvalidEntry::Operation)?;
         let imm_allowed = matches!(op, Op::Send | Op::Write);
@@ -193,6 +198,7 @@ impl Sqe {
     }
 
     /// The prefix of a SEND; the first [`Self::prefix_len`] bytes count.
+    #[inline]
     pub fn prefix(&self) -> [u8; 24] {
         let [g0, g1, g2, _] = self.args;
         let mut bytes = [0; 24];
@@ -253,6 +259,7 @@ pub struct Rqe {
 
 impl Rqe {
     /// The entry as words.
+    #[inline]
     pub fn to_words(&self) -> [u64; RQE_WORDS] {
         [
             self.user_data,
@@ -263,6 +270,7 @@ impl Rqe {
     }
 
     /// The entry in `words`. Nothing is checked; see [`Self::check`].
+    #[inline]
     pub fn from_words(words: &[u64; RQE_WORDS]) -> Self {
         let [user_data, addr, w2, reserved] = *words;
         let (local_key, len) = split(w2);
@@ -279,6 +287,7 @@ impl Rqe {
     ///
     /// # Errors
     /// It is not zero.
+    #[inline]
     pub fn check(&self) -> Result<(), InvalidEntry> {
         if self.reserved == 0 {
             Ok(())
@@ -326,6 +335,7 @@ pub struct Cqe {
 
 impl Cqe {
     /// The entry as words.
+    #[inline]
     pub fn to_words(&self) -> [u64; CQE_WORDS] {
         let [f0, f1] = self.flags.to_le_bytes();
         let [l0, l1, l2, l3] = self.len.to_le_bytes();
@@ -338,6 +348,7 @@ impl Cqe {
     }
 
     /// The entry in `words`.
+    #[inline]
     pub fn from_words(words: &[u64; CQE_WORDS]) -> Self {
         let [user_data, w1, value, w3] = *words;
         let [op, status, f0, f1, l0, l1, l2, l3] = w1.to_le_bytes();
