@@ -77,12 +77,12 @@ pub struct Arrivals<'a, H: Home> {
 
 impl<H: Home> Arrivals<'_, H> {
     /// A frame has arrived and its RX descriptor has been replaced. `head` is the whole frame or at least its
-    /// head; see `Link::on_frame`. At most 64 per call of [`Device::turn`].
+    /// head; see `Link::on_frame_first`. At most 64 per call of [`Device::turn`].
     #[inline]
     pub fn frame(&mut self, rail: RailId, token: RxToken, head: &[u8], frame_len: u16) -> Fate {
         self.any = true;
         self.link
-            .on_frame(self.now, rail, token, head, frame_len, self.host)
+            .on_frame_first(self.now, rail, token, head, frame_len, self.host)
     }
 
     /// A TX descriptor has been consumed. At most 64 per call of [`Device::turn`].
@@ -131,8 +131,9 @@ impl<H: Home> Device<H> {
     /// and endpoints that wait, and takes what `last` says has arrived and can wait for the next turn. `first` and
     /// `last` are called with the link's lock held, once, or not at all if there is no such link. `held`
     /// ([`Self::submit_held`]) is that lock, if the caller has it already. With `hurry` the turn ends once it has
-    /// completions to show (`early`), without `last`; another one, without `hurry`, must follow soon. One thread at a time per link; a second
-    /// one is told `busy`.
+    /// completions to show (`early`), without `last` and without what frames with payload say about this side's own
+    /// sending; another one, without `hurry`, must follow soon. One thread at a time per link; a second one is told
+    /// `busy`.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "all of one turn")]
     pub fn turn(
@@ -267,7 +268,9 @@ impl<'a, H: Home> Turn<'a, H> {
             }
             release_all(link, self.port);
             // Freed slots may be what frames wait for.
-            if !last.take().is_some_and(|last| self.arrivals(link, last)) {
+            let more = link.catch_up(self.host);
+            let arrived = last.take().is_some_and(|last| self.arrivals(link, last));
+            if !more && !arrived {
                 break;
             }
         }

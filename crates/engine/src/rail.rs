@@ -134,6 +134,12 @@ impl Rail {
         self.tx.on_ack(now, ack, decided)
     }
 
+    /// Whether a block says anything [`Rail::on_ack`] has not been told.
+    #[inline]
+    pub(crate) fn is_news(&self, ack: AckBlock) -> bool {
+        self.tx.is_news(ack)
+    }
+
     /// Whether a received packet number is new.
     #[inline]
     pub(crate) fn is_new(&self, packet: u64) -> bool {

@@ -267,6 +267,12 @@ impl Sender {
         self.posted = self.posted.saturating_sub(1);
     }
 
+    /// Whether an acknowledgement decides anything, or names a packet that was never sent.
+    #[inline(always)]
+    pub(crate) fn is_news(&self, ack: AckBlock) -> bool {
+        ack.largest > self.decided
+    }
+
     /// Takes the peer's acknowledgement and reports every frame with a slot that it decides, in the order of
     /// sending. False if it names a packet that was never sent; it is ignored then.
     #[inline]

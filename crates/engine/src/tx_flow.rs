@@ -269,13 +269,16 @@ impl TxFlow {
         true
     }
 
+    /// Whether a response chunk other than READY has its turn.
+    #[inline(always)]
+    pub(crate) fn awaits(&self, seq: Seq) -> bool {
+        self.open_epoch == seq.epoch && self.response_csn == seq.csn
+    }
+
     /// Whether a response chunk other than READY has its turn on an open flow and no parked one has to follow it.
     #[inline(always)]
     pub(crate) fn is_plainly_next(&self, seq: Seq) -> bool {
-        self.state == TxState::Open
-            && self.open_epoch == seq.epoch
-            && self.response_csn == seq.csn
-            && self.parked.is_empty()
+        self.state == TxState::Open && self.awaits(seq) && self.parked.is_empty()
     }
 
     /// Whether `csn` is that of a staged chunk the peer has not reported as executed.

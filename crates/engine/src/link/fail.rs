@@ -13,6 +13,7 @@ impl Link {
     /// count as completed. What the peer has not acknowledged goes out again on the other rails. Without another
     /// rail the link fails, as by [`Link::fail`].
     pub fn detach_rail<H: Host + ?Sized>(&mut self, now: Nanos, rail: RailId, host: &H) {
+        self.catch_up(host);
         let Self {
             rails,
             slots,
@@ -41,6 +42,7 @@ impl Link {
         if self.failed {
             return;
         }
+        self.catch_up(host);
         self.failed = true;
         self.rails_up = 0;
         for rail in self.rails.iter_mut().filter(|rail| rail.attached()) {
@@ -148,6 +150,7 @@ impl Link {
             && usage.parked == 0
             && usage.plans == 0
             && usage.streams == 0
+            && self.late.is_empty()
             && (self.cleared || self.rx_flows.iter().all(|flow| flow.message == Message::None))
     }
 }

@@ -88,6 +88,7 @@ impl Link {
     /// memory. Once the plans and gathers now running are done nothing does. The id is used again only after the
     /// peer has executed the close.
     pub fn close_flow<H: Host + ?Sized>(&mut self, _now: Nanos, flow: FlowId, host: &H) {
+        self.catch_up(host);
         let (id, index) = (flow, flow.index);
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;

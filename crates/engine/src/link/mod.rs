@@ -14,10 +14,12 @@
 //!
 //! Nothing is lost by skipping a step; it only comes later. Steps 4 and 5 follow every call that can give the link
 //! something to say, plan completions and posts included. Where little is to be copied, a home may as well copy under
-//! the lock: [`Link::run_plans`] is step 2, and [`Link::stage_post`] steps 4 and 5 for the usual small message.
+//! the lock: [`Link::run_plans`] is step 2, and [`Link::stage_post`] steps 4 and 5 for the usual small message. A home
+//! that hands over frames with [`Link::on_frame_first`] calls [`Link::catch_up`] after step 5, and then repeats 4 and 5.
 
 mod fail;
 mod flows;
+mod late;
 mod plain;
 mod plans;
 mod post;
@@ -100,6 +102,8 @@ pub struct Link {
     /// When the peer must be told, or [`NEVER`].
     report_at: Nanos,
 
+    /// What the latest frame says about this side's own sending, unless it has been seen to.
+    late: late::Late,
     /// Rails for which a probe has been staged, one bit each.
     probing: u8,
     reset: Option<RailId>,
@@ -173,6 +177,7 @@ impl Link {
             not_ready: List::default(),
             unreported: 0,
             report_at: NEVER,
+            late: late::Late::default(),
             probing: 0,
             reset: None,
             join_offer: None,

@@ -359,6 +359,7 @@ impl Link {
     /// Acts on timers that have expired: acknowledgements and probes become due, reports of progress, too. What
     /// is due is sent by [`Link::stage`] and [`Link::next_post`].
     pub fn on_timer(&mut self, now: Nanos) {
+        self.catch_up_with_ack();
         self.ask_again = false;
         self.probe_wanted = false;
         for rail in self.rails.iter_mut().filter(|rail| rail.attached()) {
@@ -371,7 +372,7 @@ impl Link {
     }
 
     /// When [`Link::on_timer`] must be called next, and [`Link::stage`] after it.
-    #[inline]
+    #[inline(always)]
     pub fn deadline(&self) -> Option<Nanos> {
         if self.ask_again {
             return Some(0);

@@ -155,7 +155,7 @@ impl Link {
         }
     }
 
-    fn take_exec_ack<H: Host + ?Sized>(&mut self, index: u32, csn: u32, host: &H) {
+    pub(super) fn take_exec_ack<H: Host + ?Sized>(&mut self, index: u32, csn: u32, host: &H) {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };

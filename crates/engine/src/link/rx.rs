@@ -58,7 +58,40 @@ impl Link {
         frame_len: u16,
         host: &H,
     ) -> Fate {
-        if self.take_frame(now, rail, token, head, frame_len, host).is_none() {
+        self.on_frame_at::<false, H>(now, rail, token, head, frame_len, host)
+    }
+
+    /// As [`Link::on_frame`], for a home that first sees to what a frame brings, then to the rest: if it has payload and
+    /// acknowledges something, what it says about this side's own sending waits for [`Link::catch_up`], or for the
+    /// next frame.
+    #[inline]
+    pub fn on_frame_first<H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        rail: RailId,
+        token: RxToken,
+        head: &[u8],
+        frame_len: u16,
+        host: &H,
+    ) -> Fate {
+        self.on_frame_at::<true, H>(now, rail, token, head, frame_len, host)
+    }
+
+    #[inline]
+    fn on_frame_at<const FIRST: bool, H: Host + ?Sized>(
+        &mut self,
+        now: Nanos,
+        rail: RailId,
+        token: RxToken,
+        head: &[u8],
+        frame_len: u16,
+        host: &H,
+    ) -> Fate {
+        self.catch_up(host);
+        if self
+            .take_frame::<FIRST, H>(now, rail, token, head, frame_len, host)
+            .is_none()
+        {
             return Fate::Done;
         }
         if self.tokens.close(token) {
@@ -70,7 +103,7 @@ impl Link {
 
     /// `Some` if the token has been opened.
     #[inline]
-    fn take_frame<H: Host + ?Sized>(
+    fn take_frame<const FIRST: bool, H: Host + ?Sized>(
         &mut self,
         now: Nanos,
         id: RailId,
@@ -105,8 +138,13 @@ impl Link {
             return None;
         }
         let is_new = rail.is_new(header.packet);
-        if let Some(ack) = header.ack {
-            self.on_ack(now, id, ack);
+        match header.ack {
+            Some(ack) if !rail.is_news(ack) => {}
+            Some(ack) if FIRST && is_new && !view.payload().is_empty() => {
+                self.put_off_ack(now, id, ack);
+            }
+            Some(ack) => self.on_ack(now, id, ack),
+            None => {}
         }
         if !is_new {
             self.counters.rx_duplicate = self.counters.rx_duplicate.wrapping_add(1);
@@ -136,7 +174,7 @@ impl Link {
 
     /// Takes the acknowledgement a frame carries, be that frame new or a duplicate.
     #[inline(never)]
-    fn on_ack(&mut self, now: Nanos, id: RailId, ack: AckBlock) {
+    pub(super) fn on_ack(&mut self, now: Nanos, id: RailId, ack: AckBlock) {
         let Self {
             rails,
             slots,
@@ -173,7 +211,8 @@ impl Link {
         while !chunks.is_empty() {
             // What nearly all frames consist of comes first and is not decoded into anything larger.
             held &= if let Some((seq, csn)) = chunks.next_exec_ack() {
-                self.on_exec_ack(now, seq, csn, token, host)
+                (chunks.is_empty() && self.put_off_exec_ack(seq, csn))
+                    || self.on_exec_ack(now, seq, csn, token, host)
             } else if let Some(send) = chunks.next_send() {
                 self.on_send(now, send, token, urgent, host)
             } else {

@@ -36,6 +36,43 @@ fn a_lone_message_costs_three_frames() {
 }
 
 #[test]
+fn what_a_message_confirms_is_not_lost_when_it_is_put_off() {
+    for end in 0..5 {
+        let mut pair = Pair::new();
+        let flows = [pair.open(0), pair.open(1)];
+        for (side, flow) in flows.into_iter().enumerate() {
+            pair.receive(1 - side, 0, 100);
+            pair.send(side, flow, 0, b"x");
+        }
+        pair.run();
+        pair.sides[0].under_lock = true;
+        pair.sides[0].hold_late = true;
+        for (side, flow) in flows.into_iter().enumerate() {
+            pair.receive(1 - side, 50, 100);
+            pair.send(side, flow, 1, b"hello");
+            pair.run_for(5_000);
+        }
+        assert_eq!(pair.received(0), [(0, Status::Ok, 1), (50, Status::Ok, 5)]);
+        assert_eq!(pair.done(0), [(0, Status::Ok)]);
+        let Side { link, host, .. } = &mut pair.sides[0];
+        match end {
+            0 => link.close_flow(0, flows[0], host),
+            1 => link.fail(0, host),
+            2 => link.detach_rail(0, RailId(0), host),
+            3 => {
+                pair.receive(0, 51, 100);
+                pair.send(1, flows[1], 2, b"again");
+                pair.run_for(5_000);
+            }
+            _ => pair.sides[0].hold_late = false,
+        }
+        pair.settle();
+        assert_eq!(pair.done(0), [(0, Status::Ok), (1, Status::Ok)], "end {end}");
+        assert!(pair.sides[0].link.counters().violations == 0);
+    }
+}
+
+#[test]
 fn messages_of_all_sizes_arrive_in_order() {
     let sizes = [
         0, 1, 64, 4000, 4031, 4032, 4033, 4096, 5000, 65536, 100_000, 1_000_000,

@@ -488,6 +488,7 @@ fn a_failing_link_completes_everything_exactly_once() {
             side.hold_plans = rng.below(2) == 0;
             side.hold_gather = rng.below(2) == 0;
             side.under_lock = rng.below(2) == 0;
+            side.hold_late = rng.below(2) == 0;
         }
         pair.run_for(rng.below(120_000));
         for side in [0, 1] {
@@ -496,6 +497,7 @@ fn a_failing_link_completes_everything_exactly_once() {
         for side in &mut pair.sides {
             side.hold_plans = false;
             side.hold_gather = false;
+            side.hold_late = false;
         }
         pair.run();
         let mut done: Vec<_> = pair.done(0).iter().map(|done| done.0).collect();

@@ -300,6 +300,7 @@ impl Soak {
                 side.hold_plans = self.rng.below(4) == 0;
                 side.hold_gather = self.rng.below(4) == 0;
                 side.under_lock = self.rng.below(2) == 0;
+                side.hold_late = self.rng.below(2) == 0;
             }
             if self.churns && self.rng.below(4) == 0 {
                 self.churn();
@@ -311,6 +312,7 @@ impl Soak {
         for side in &mut self.pair.sides {
             side.hold_plans = false;
             side.hold_gather = false;
+            side.hold_late = false;
         }
         for _ in 0..10_000 {
             self.pair.run_for(200_000);

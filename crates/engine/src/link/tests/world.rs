@@ -221,6 +221,8 @@ pub(super) struct Side {
     pub(super) hold_plans: bool,
     /// Frames are staged but not gathered while this is set.
     pub(super) hold_gather: bool,
+    /// What it puts off when it copies under the lock waits.
+    pub(super) hold_late: bool,
     /// Plans are run and frames gathered under the link's lock.
     pub(super) under_lock: bool,
     taken: VecDeque<Plan>,
@@ -280,6 +282,7 @@ impl Pair {
                 staged: Box::new(Staged::new()),
                 hold_plans: false,
                 hold_gather: false,
+                hold_late: false,
                 under_lock: false,
                 taken: VecDeque::new(),
                 gathering: VecDeque::new(),
@@ -388,14 +391,13 @@ impl Pair {
                     .iter()
                     .position(Option::is_none)
                     .expect("the pool covers rings, park and plans");
-                let fate = side.link.on_frame(
-                    now,
-                    RailId(rail as u8),
-                    RxToken(token as u32),
-                    &frame,
-                    frame.len() as u16,
-                    &side.host,
-                );
+                let (id, len) = (RailId(rail as u8), frame.len() as u16);
+                let (link, token_id) = (&mut side.link, RxToken(token as u32));
+                let fate = if side.under_lock {
+                    link.on_frame_first(now, id, token_id, &frame, len, &side.host)
+                } else {
+                    link.on_frame(now, id, token_id, &frame, len, &side.host)
+                };
                 if fate == Fate::Held {
                     side.rx[token] = Some(frame);
                 }
@@ -461,6 +463,10 @@ impl Pair {
                     cable.frames.push_back((arrival, frame.to_vec()));
                 }
             }
+        }
+        let side = &mut self.sides[index];
+        if !side.hold_late {
+            busy |= side.link.catch_up(&side.host);
         }
         // It wants to be asked again at once.
         busy | self.sides[index].link.deadline().is_some_and(|at| at <= now)
