@@ -30,16 +30,29 @@
 //!
 //! Where to start: [`Topology`], then [`Fabric`]; `tests/` shows two hosts driven by register writes.
 #![forbid(unsafe_code)]
-#![expect(dead_code, reason = "the router, which uses it, is not in place yet")]
-#![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::panic
+    )
+)]
 
+mod bits;
+mod cable;
 mod command;
 mod control;
 mod counters;
 mod env;
 mod fabric;
+mod nhi;
 mod pci;
 mod regs;
+mod rng;
+mod router;
 mod topology;
 mod types;
 
