@@ -10,12 +10,16 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Backends: `soft` is the device in the calling process, `soft,detached` in one of its own. Both if not given.
+    /// Backends: `soft` is the device in the calling process, `soft,detached` in one of its own; both if not given.
+    /// `/dev/usb4ring` is the kernel module's.
     #[arg(long)]
     device: Vec<String>,
     /// Run the suite this many times.
     #[arg(long, default_value_t = 1)]
     repeat: u32,
+    /// Has every second peer on the host where `usb4-conformance --listen` runs.
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
@@ -32,10 +36,13 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let mut task = Task::start(format!("conformance on {device}"), None);
         let mut command = Command::new(bins.join("usb4-conformance"));
         command.args(["--device", device, "--repeat", &args.repeat.to_string()]);
+        if let Some(second) = &args.connect {
+            command.args(["--connect", second]);
+        }
         command.env("USB4_SOFTD", bins.join("usb4-softd"));
         let log = work()
             .join("conformance")
-            .join(format!("{}.log", device.replace(',', "-")));
+            .join(format!("{}.log", device.replace([',', '/'], "-")));
         let outcome = process::run(&mut command, Duration::from_secs(1200), &log, Some(&mut task))?;
         let line = outcome
             .text

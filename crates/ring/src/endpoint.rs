@@ -157,7 +157,7 @@ impl Endpoint {
     /// If the entry names memory of the process (local key 0), as for [`Buffer::process`].
     #[inline]
     pub unsafe fn post_raw(&mut self, entry: &Sqe) -> Result<()> {
-        self.post(&WorkRequest::from(entry))
+        self.post(&WorkRequest::from_entry(entry))
     }
 
     /// Writes a receive into the receive queue. Peers may use it after the next [`Endpoint::submit`].

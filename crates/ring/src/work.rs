@@ -1,5 +1,7 @@
 //! Work requests and the buffers they name.
 
+use std::num::NonZeroU32;
+
 use usb4_ring_abi::sync::{AtomicU64, Ordering};
 use usb4_ring_abi::{Entry, Op, PREFIX_MAX, SQE_WORDS, Sqe, sqe_flags};
 
@@ -15,6 +17,19 @@ const HANDLE_SHIFT: u32 = 32;
 /// An endpoint's handle of a peer's endpoint: see [`crate::Endpoint::address_handle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressHandle(pub(crate) u32);
+
+impl AddressHandle {
+    /// As it stands in an entry.
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// From [`AddressHandle::raw`]. A number that is no handle of the endpoint completes its requests with
+    /// [`crate::Status::Invalid`].
+    pub const fn from_raw(raw: u32) -> Self {
+        Self(raw)
+    }
+}
 
 /// A range of local memory: part of a [`crate::MemoryRegion`] (see [`crate::MemoryRegion::buffer`]) or, where
 /// the device can reach the process itself, plain memory ([`Buffer::process`]).
@@ -36,6 +51,16 @@ impl Buffer {
         len: 0,
     };
 
+    /// Part of the region whose local key that is: see [`crate::MemoryRegion::local_key`].
+    #[inline]
+    pub const fn of_key(addr: u64, key: NonZeroU32, len: u32) -> Self {
+        Self {
+            addr,
+            key: key.get(),
+            len,
+        }
+    }
+
     /// Plain memory of this process, unregistered. Only where [`crate::DeviceInfo::process_memory`] is true;
     /// else the request completes with [`crate::Status::Invalid`].
     ///
@@ -46,6 +71,18 @@ impl Buffer {
     #[inline]
     pub const unsafe fn process(addr: u64, len: u32) -> Self {
         Self { addr, key: 0, len }
+    }
+
+    /// Its address.
+    #[inline]
+    pub const fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// The local key of its region; `None` for plain memory, and for no bytes.
+    #[inline]
+    pub const fn local_key(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.key)
     }
 
     /// Its length in bytes.
@@ -195,12 +232,17 @@ impl WorkRequest {
     }
 }
 
-/// Any entry at all; the device checks it.
-impl From<&Sqe> for WorkRequest {
-    fn from(entry: &Sqe) -> Self {
+impl WorkRequest {
+    /// Any entry at all; the device checks it. Whoever posts it vouches for plain memory it names.
+    pub(crate) fn from_entry(entry: &Sqe) -> Self {
         Self {
             words: entry.to_words(),
         }
+    }
+
+    /// The entry it is, for [`crate::Endpoint::post_raw`] somewhere else.
+    pub fn to_entry(&self) -> Sqe {
+        Sqe::from_words(&self.words)
     }
 }
 

@@ -1,52 +1,61 @@
-//! Devices on one fabric, driven by one thread.
+//! Devices on one fabric, on one or two hosts, driven by one thread.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use usb4_ring::{
-    Access, AddressHandle, Completion, Cq, Device, Endpoint, EndpointConfig, EndpointKind, MemoryRegion,
-    Status, WorkRequest,
+    Access, AddressHandle, Completion, EndpointConfig, EndpointKind, KERNEL_DEVICE, Status, WorkRequest,
 };
+
+use crate::{Cq, Device, Endpoint, Host, Region, Remote};
 
 /// How long a case waits for one completion before it counts as hung.
 const HANG: Duration = Duration::from_secs(20);
 
-/// Which backend the devices of a world come from.
+/// Which backend the devices of a world come from, and where they are.
 #[derive(Clone, Debug)]
 pub struct Fabric {
     kind: Kind,
     unique: String,
+    /// Where the agent of the second host listens.
+    second: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
     SoftInline,
     SoftDetached,
+    Kernel(String),
 }
 
 impl Fabric {
-    /// A fabric of its own for one case on backend `device` (`soft` or `soft,detached`).
+    /// For one case on backend `device` (`soft`, `soft,detached` or `/dev/usb4ring`): a fabric of its own if it is a
+    /// soft one; the kernel's device has one, on which every peer is another client. With `second`, where an agent
+    /// ([`crate::serve`]) listens, every second peer is on that host.
     ///
     /// # Errors
     ///
     /// When the backend is not known.
-    pub fn new(device: &str, case: usize) -> Result<Self> {
+    pub fn new(device: &str, second: Option<&str>, case: usize) -> Result<Self> {
         let kind = match device {
             "soft" => Kind::SoftInline,
             "soft,detached" => Kind::SoftDetached,
-            other => bail!("unknown backend {other:?}: use soft or soft,detached"),
+            path if path.starts_with("/dev/") => Kind::Kernel(path.into()),
+            other => bail!("unknown backend {other:?}: use soft, soft,detached or {KERNEL_DEVICE}"),
         };
         Ok(Self {
             kind,
             unique: format!("conf-{}-{case}", std::process::id()),
+            second: second.map(Into::into),
         })
     }
 
-    fn spec(&self, host: usize) -> String {
-        match self.kind {
+    fn spec(&self, peer: usize) -> String {
+        match &self.kind {
             Kind::SoftInline => format!("soft:{}", self.unique),
-            Kind::SoftDetached => format!("soft:{},detached=h{host}", self.unique),
+            Kind::SoftDetached => format!("soft:{},detached=h{peer}", self.unique),
+            Kind::Kernel(path) => path.clone(),
         }
     }
 }
@@ -64,13 +73,13 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Opens the device `spec` with an endpoint of `config`.
+    /// Opens the device `spec` of `host` with an endpoint of `config`.
     ///
     /// # Errors
     ///
     /// Whatever the ring API reports.
-    pub fn open(spec: &str, config: &EndpointConfig) -> Result<Self> {
-        let device = Device::open(spec).with_context(|| format!("opening {spec}"))?;
+    pub fn open(host: &Host, spec: &str, config: &EndpointConfig) -> Result<Self> {
+        let device = host.open(spec).with_context(|| format!("opening {spec}"))?;
         Self::on(device, config)
     }
 
@@ -81,7 +90,7 @@ impl Peer {
     /// Whatever the ring API reports.
     pub fn on(device: Device, config: &EndpointConfig) -> Result<Self> {
         let cq = device.create_cq(1024)?;
-        let ep = device.create_endpoint(config, &cq, &cq)?;
+        let ep = device.create_endpoint(config, &cq)?;
         Ok(Self {
             ep,
             seen: VecDeque::new(),
@@ -95,7 +104,7 @@ impl Peer {
     /// # Errors
     ///
     /// Whatever the ring API reports.
-    pub fn memory(&self, len: usize, access: Access, fill: impl Fn(usize) -> u8) -> Result<MemoryRegion> {
+    pub fn memory(&self, len: usize, access: Access, fill: impl Fn(usize) -> u8) -> Result<Region> {
         let region = self.device.alloc(len.max(1), access)?;
         let bytes: Vec<u8> = (0..len).map(fill).collect();
         region.write(0, &bytes)?;
@@ -117,16 +126,14 @@ impl Peer {
     /// # Errors
     ///
     /// Whatever the ring API reports.
-    pub fn receive(&mut self, user_data: u64, region: &MemoryRegion) -> Result<()> {
+    pub fn receive(&mut self, user_data: u64, region: &Region) -> Result<()> {
         self.ep.post_recv(user_data, region.buffer(0, region.len())?)?;
         Ok(self.ep.submit()?)
     }
 
-    fn poll(&mut self) {
-        self.device.progress();
-        let mut batch = [Completion::default(); 32];
-        let count = self.cq.poll(&mut batch);
-        self.seen.extend(batch.iter().take(count));
+    fn poll(&mut self) -> Result<()> {
+        self.seen.extend(self.cq.poll(32)?);
+        Ok(())
     }
 }
 
@@ -135,6 +142,8 @@ pub struct World {
     /// The peers; a case may add and remove.
     pub peers: Vec<Peer>,
     fabric: Fabric,
+    /// This host, and the second if there is one.
+    hosts: Vec<Host>,
 }
 
 impl World {
@@ -144,27 +153,35 @@ impl World {
     ///
     /// Whatever the ring API reports.
     pub fn pair(fabric: &Fabric) -> Result<Self> {
+        let mut hosts = vec![Host::here()];
+        if let Some(second) = &fabric.second {
+            let remote = Remote::connect(second).with_context(|| format!("connecting to {second}"))?;
+            hosts.push(Host::there(remote));
+        }
         let mut world = Self {
             peers: Vec::new(),
             fabric: fabric.clone(),
+            hosts,
         };
         world.add(EndpointConfig::default())?;
         world.add(EndpointConfig::default())?;
         Ok(world)
     }
 
-    /// Adds a host with one endpoint; returns its index.
+    /// Adds a peer with one endpoint, on the hosts by turns; returns its index.
     ///
     /// # Errors
     ///
     /// Whatever the ring API reports.
     pub fn add(&mut self, config: EndpointConfig) -> Result<usize> {
-        let host = self.peers.len();
-        self.peers.push(Peer::open(&self.fabric.spec(host), &config)?);
-        Ok(host)
+        let peer = self.peers.len();
+        let host = &self.hosts[peer % self.hosts.len()];
+        self.peers
+            .push(Peer::open(host, &self.fabric.spec(peer), &config)?);
+        Ok(peer)
     }
 
-    /// Adds a connected endpoint on a host of its own.
+    /// Adds a peer with a connected endpoint.
     ///
     /// # Errors
     ///
@@ -187,8 +204,12 @@ impl World {
     }
 
     /// Lets every peer make progress once.
-    pub fn step(&mut self) {
-        self.peers.iter_mut().for_each(Peer::poll);
+    ///
+    /// # Errors
+    ///
+    /// When the other host has gone.
+    pub fn step(&mut self) -> Result<()> {
+        self.peers.iter_mut().try_for_each(Peer::poll)
     }
 
     /// Drives everybody until peer `at` has a completion, and takes the oldest.
@@ -206,7 +227,7 @@ impl World {
                 start.elapsed() < HANG,
                 "no completion at peer {at} within {HANG:?}"
             );
-            self.step();
+            self.step()?;
         }
     }
 
@@ -226,7 +247,7 @@ impl World {
                 start.elapsed() < HANG,
                 "no completion {user_data} at peer {at} within {HANG:?}"
             );
-            self.step();
+            self.step()?;
         }
     }
 
@@ -253,7 +274,7 @@ impl World {
     pub fn quiet(&mut self, at: usize) -> Result<()> {
         let until = Instant::now() + Duration::from_millis(20);
         while Instant::now() < until {
-            self.step();
+            self.step()?;
             if let Some(done) = self.peers[at].seen.front() {
                 bail!("peer {at} completed {done:?}, which nothing allows yet");
             }
@@ -267,7 +288,7 @@ impl World {
 /// # Errors
 ///
 /// When the range is not within the region.
-pub(crate) fn bytes(region: &MemoryRegion, offset: usize, len: usize) -> Result<Vec<u8>> {
+pub(crate) fn bytes(region: &Region, offset: usize, len: usize) -> Result<Vec<u8>> {
     let mut out = vec![0; len];
     region.read(offset, &mut out)?;
     Ok(out)
@@ -288,7 +309,7 @@ pub(crate) fn pattern(seed: u64) -> impl Fn(usize) -> u8 {
 /// # Errors
 ///
 /// Naming the first byte that differs.
-pub(crate) fn expect(region: &MemoryRegion, len: usize, seed: u64) -> Result<()> {
+pub(crate) fn expect(region: &Region, len: usize, seed: u64) -> Result<()> {
     let want = pattern(seed);
     match bytes(region, 0, len)?
         .iter()

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use usb4_testkit::{Fabric, cases};
+use usb4_testkit::{Fabric, cases, serve};
 
 /// Runs the ring API's conformance suite.
 #[derive(Parser)]
 struct Arguments {
-    /// Backend: `soft` or `soft,detached`.
+    /// Backend: `soft`, `soft,detached` or `/dev/usb4ring`.
     #[arg(long, default_value = "soft")]
     device: String,
     /// Runs only cases whose name contains this.
@@ -20,6 +20,16 @@ struct Arguments {
     /// Runs the list this many times.
     #[arg(long, default_value_t = 1)]
     repeat: usize,
+    /// Has every second peer on another host, where `usb4-conformance --listen` runs. That connection should not run
+    /// over the cable under test.
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Option<String>,
+    /// Does another host's part until interrupted, for whoever connects: only on a network of friends.
+    #[arg(long, value_name = "HOST:PORT", exclusive = true)]
+    listen: Option<String>,
+    /// Names the cases and runs none.
+    #[arg(long)]
+    list: bool,
 }
 
 fn main() -> ExitCode {
@@ -34,7 +44,16 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Some(address) = &arguments.listen {
+        return serve(address);
+    }
     let mut out = std::io::stdout();
+    if arguments.list {
+        for case in cases::all() {
+            writeln!(out, "{}", case.name)?;
+        }
+        return Ok(());
+    }
     let (mut passed, mut failed) = (0, 0);
     for round in 0..arguments.repeat {
         let chosen = cases::all()
@@ -42,7 +61,8 @@ fn run() -> Result<()> {
             .filter(|case| case.name.contains(&arguments.filter));
         for (number, case) in chosen.enumerate() {
             let start = Instant::now();
-            let fabric = Fabric::new(&arguments.device, round * 1000 + number)?;
+            let second = arguments.connect.as_deref();
+            let fabric = Fabric::new(&arguments.device, second, round * 1000 + number)?;
             let outcome = (case.run)(&fabric);
             let spent = start.elapsed().as_millis();
             match outcome {

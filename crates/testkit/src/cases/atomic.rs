@@ -1,12 +1,12 @@
 //! Atomics.
 
 use anyhow::{Result, ensure};
-use usb4_ring::{Access, Buffer, EndpointConfig, MemoryRegion, Op, Remote, WorkRequest};
+use usb4_ring::{Access, Buffer, EndpointConfig, Op, Remote, WorkRequest};
 
 use crate::world::bytes;
-use crate::{Fabric, World};
+use crate::{Fabric, Region, World};
 
-fn value(region: &MemoryRegion, word: usize) -> Result<u64> {
+fn value(region: &Region, word: usize) -> Result<u64> {
     let mut le = [0; 8];
     region.read(word * 8, &mut le)?;
     Ok(u64::from_ne_bytes(le))

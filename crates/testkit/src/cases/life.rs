@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use usb4_ring::{Access, Buffer, EndpointConfig, Error, NodeId, Status, WorkRequest};
+use usb4_ring::{Access, Buffer, EndpointConfig, NodeId, Status, WorkRequest};
 
 use crate::world::pattern;
-use crate::{Fabric, Peer, World};
+use crate::{Fabric, FailureKind, Peer, World};
 
 pub(super) fn a_closed_endpoint_is_gone(fabric: &Fabric) -> Result<()> {
     let mut world = World::pair(fabric)?;
@@ -47,7 +47,7 @@ pub(super) fn a_closed_device_takes_its_peers_work_down(fabric: &Fabric) -> Resu
     for work in 0..8 {
         world.peers[0].post(&WorkRequest::send(to, body.buffer(0, 1 << 20)?).user_data(work))?;
     }
-    world.step();
+    world.step()?;
     world.peers.truncate(1);
     for work in 0..8 {
         let done = world.wait(0, work)?;
@@ -62,11 +62,11 @@ pub(super) fn a_closed_device_takes_its_peers_work_down(fabric: &Fabric) -> Resu
 }
 
 pub(super) fn an_address_of_nobody_is_unreachable(fabric: &Fabric) -> Result<()> {
-    let mut world = World::pair(fabric)?;
+    let world = World::pair(fabric)?;
     let mut address = world.peers[1].ep.address();
     address.node = NodeId(0x1234_5678);
     match world.peers[0].ep.address_handle(&address) {
-        Err(Error::Unreachable(node)) if node == address.node => Ok(()),
+        Err(failure) if failure.kind == FailureKind::Unreachable => Ok(()),
         Err(error) => bail!("the error is: {error}"),
         Ok(_) => bail!("there is a handle for a node that does not exist"),
     }
@@ -129,7 +129,7 @@ pub(super) fn a_connected_endpoint_in_error_flushes(fabric: &Fabric) -> Result<(
                 after.status
             );
         }
-        Err(Error::EndpointError) => {}
+        Err(failure) if failure.kind == FailureKind::EndpointError => {}
         Err(error) => bail!("submitting after the error: {error}"),
     }
     Ok(())
@@ -144,15 +144,36 @@ pub(super) fn a_sleeper_wakes_for_a_completion(fabric: &Fabric) -> Result<()> {
         world.peers[0].post(&WorkRequest::send(to, Buffer::EMPTY).user_data(message))?;
         // Nobody polls from here on: the devices' own threads have to move the message.
         ensure!(
-            world.peers[1].cq.wait(Some(Duration::from_secs(10)))?,
+            world.peers[1].cq.wait(Duration::from_secs(10))?,
             "message {message} woke nobody"
         );
         world.wait_ok(1, message)?;
         world.wait_ok(0, message)?;
     }
     ensure!(
-        !world.peers[1].cq.wait(Some(Duration::from_millis(5)))?,
+        !world.peers[1].cq.wait(Duration::from_millis(5))?,
         "an empty queue woke its sleeper"
+    );
+    Ok(())
+}
+
+pub(super) fn a_descriptor_becomes_readable_for_a_completion(fabric: &Fabric) -> Result<()> {
+    let mut world = World::pair(fabric)?;
+    let to = world.handle(0, 1)?;
+    for message in 0..20 {
+        world.peers[1].ep.post_recv(message, Buffer::EMPTY)?;
+        world.peers[1].ep.submit()?;
+        world.peers[0].post(&WorkRequest::send(to, Buffer::EMPTY).user_data(message))?;
+        ensure!(
+            world.peers[1].cq.wait_readable(Duration::from_secs(10))?,
+            "message {message} made nothing readable"
+        );
+        world.wait_ok(1, message)?;
+        world.wait_ok(0, message)?;
+    }
+    ensure!(
+        !world.peers[1].cq.wait_readable(Duration::from_millis(5))?,
+        "the descriptor of an empty queue is readable"
     );
     Ok(())
 }

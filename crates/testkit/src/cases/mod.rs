@@ -67,6 +67,7 @@ pub fn all() -> Vec<Case> {
         life::a_connected_endpoint_hears_only_its_peer,
         life::a_connected_endpoint_in_error_flushes,
         life::a_sleeper_wakes_for_a_completion,
+        life::a_descriptor_becomes_readable_for_a_completion,
         life::endpoints_open_and_close_without_end,
     ]
 }

@@ -1,10 +1,10 @@
 //! Order, back-pressure and full windows.
 
 use anyhow::{Result, ensure};
-use usb4_ring::{Access, Buffer, EndpointConfig, Error, MemoryRegion, Remote, Status, WorkRequest};
+use usb4_ring::{Access, Buffer, EndpointConfig, Remote, Status, WorkRequest};
 
 use crate::world::{expect, pattern};
-use crate::{Fabric, World};
+use crate::{Fabric, FailureKind, Region, World};
 
 pub(super) fn messages_arrive_in_the_order_they_were_posted(fabric: &Fabric) -> Result<()> {
     const COUNT: u64 = 2000;
@@ -23,7 +23,7 @@ pub(super) fn messages_arrive_in_the_order_they_were_posted(fabric: &Fabric) -> 
                 .post(&WorkRequest::send(to, Buffer::EMPTY).imm(posted).unsignaled())
             {
                 Ok(()) => posted += 1,
-                Err(Error::QueueFull) => break,
+                Err(failure) if failure.kind == FailureKind::QueueFull => break,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -91,7 +91,7 @@ pub(super) fn both_directions_at_full_window_keep_every_byte(fabric: &Fabric) ->
     const LEN: usize = 50_000;
     let mut world = World::pair(fabric)?;
     let handles = [world.handle(0, 1)?, world.handle(1, 0)?];
-    let mut into: [Vec<MemoryRegion>; 2] = [Vec::new(), Vec::new()];
+    let mut into: [Vec<Region>; 2] = [Vec::new(), Vec::new()];
     for round in 0..ROUNDS {
         for side in [0, 1] {
             into[side] = (0..SLOTS)

@@ -123,7 +123,7 @@ pub(super) fn a_receive_names_its_sender(fabric: &Fabric) -> Result<()> {
         world.peers[from].post(&WorkRequest::send(to, Buffer::EMPTY))?;
         let source = world.wait_ok(0, 1)?.source;
         let want = world.peers[from].ep.address();
-        let got = world.peers[0].ep.source(source);
+        let got = world.peers[0].ep.source(source)?;
         ensure!(
             got == Some(want),
             "sender of a message from peer {from} is {got:?}"
