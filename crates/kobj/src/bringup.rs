@@ -1,75 +1,131 @@
-//! Rail bring-up: control messages in and out.
+//! Rail bring-up: control messages in, orders out.
 
-use crate::home::{crc32c, random};
-use usb4_engine::{Action, LocalInfo, RailFsm};
+use usb4_engine::{Action, DownReason, RailFsm, RailState};
 use usb4_wire::Control;
 
-/// A new machine in `fsm`.
-///
-/// # Safety
-/// `fsm` points to uninitialised memory for a [`RailFsm`].
+use crate::abi::{ORDER_DISABLE, ORDER_DOWN, ORDER_ENABLE, ORDER_NONE, ORDER_SEND, ORDER_UP, Order, Peer};
+use crate::arena::Arena;
+use crate::device::Core;
+use crate::home::{crc32c, now, random};
+use crate::links::local_info;
+
+/// [`usb4_core_rail_event`]: the deadline has passed.
+pub const RAIL_TIMER: u32 = 0;
+/// [`usb4_core_rail_event`]: the paths are enabled.
+pub const RAIL_PATHS_ENABLED: u32 = 1;
+/// [`usb4_core_rail_event`]: the paths are disabled, or could not be enabled.
+pub const RAIL_PATHS_DISABLED: u32 = 2;
+/// [`usb4_core_rail_event`]: a frame with an unknown tag, `value`, has arrived.
+pub const RAIL_STRANGE: u32 = 3;
+/// [`usb4_core_rail_event`]: say BYE and end.
+pub const RAIL_CLOSE: u32 = 4;
+/// [`usb4_core_rail_event`]: the cable is gone.
+pub const RAIL_ABORT: u32 = 5;
+
+/// Bytes of memory a rail's state machine takes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn usb4_core_rail_new(fsm: *mut RailFsm, now: u64, local: &LocalInfo) {
-    // SAFETY: the caller promises room for it.
-    unsafe { fsm.write(RailFsm::new(now, *local, &mut random)) }
+pub extern "C" fn usb4_core_rail_size() -> usize {
+    let mut arena = Arena::measuring();
+    let _ = arena.room::<RailFsm>();
+    arena.measured()
 }
 
-/// A control message has come: `len` bytes. False if it is malformed.
+/// A state machine that begins to offer, in the `size` bytes at `memory`; null if they are too few. `tx_hop` is the HopID
+/// of this side's frames.
 ///
 /// # Safety
-/// `message` is valid for reads of `len` bytes.
+/// They are writable, and the machine's until it is used no more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn usb4_core_rail_control(
-    fsm: &mut RailFsm,
-    now: u64,
-    message: *const u8,
-    len: usize,
-) -> bool {
-    // SAFETY: the caller promises `len` readable bytes.
-    let bytes = unsafe { core::slice::from_raw_parts(message, len) };
-    let Ok(message) = Control::parse(bytes, crc32c) else {
+pub unsafe extern "C" fn usb4_core_rail_new(
+    core: &Core,
+    memory: *mut u8,
+    size: usize,
+    tx_hop: u32,
+) -> *mut RailFsm {
+    // SAFETY: the caller gives the block.
+    let room = unsafe { Arena::over(memory, size) }.and_then(|mut arena| arena.room::<RailFsm>());
+    let Some(fsm) = room else {
+        return core::ptr::null_mut();
+    };
+    let local = local_info(core.device.node(), tx_hop);
+    // SAFETY: there is room for it.
+    unsafe { fsm.write(RailFsm::new(now(), local, &mut random)) };
+    fsm
+}
+
+/// A control message has come. False if it is malformed.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_rail_control(fsm: &mut RailFsm, message: &[u8; 96]) -> bool {
+    let Ok(message) = Control::parse(message, crc32c) else {
         return false;
     };
-    fsm.on_control(now, &message, &mut random);
+    fsm.on_control(now(), &message, &mut random);
     true
 }
 
-/// What to do next; a message to send is written to `message`.
+/// Something else has happened.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_rail_next(
-    fsm: &mut RailFsm,
-    action: &mut Option<Action>,
-    message: &mut [u8; 96],
-) -> bool {
-    *action = fsm.poll_output();
-    if let Some(Action::Send(control)) = action {
-        *message = control.emit(crc32c);
-    }
-    action.is_some()
-}
-
-/// Events other than messages.
-#[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_rail_event(fsm: &mut RailFsm, now: u64, what: u32, value: u64) {
+pub extern "C" fn usb4_core_rail_event(fsm: &mut RailFsm, what: u32, value: u64) {
+    let now = now();
     match what {
-        0 => fsm.on_timer(now),
-        1 => fsm.paths_enabled(now),
-        2 => fsm.paths_disabled(now),
-        3 => fsm.set_join(now, value, &mut random),
-        4 => fsm.unknown_tag(now, value),
-        5 => fsm.close(now),
-        _ => fsm.abort(now),
+        RAIL_TIMER => fsm.on_timer(now),
+        RAIL_PATHS_ENABLED => fsm.paths_enabled(now),
+        RAIL_PATHS_DISABLED => fsm.paths_disabled(now),
+        RAIL_STRANGE => fsm.unknown_tag(now, value),
+        RAIL_CLOSE => fsm.close(now),
+        RAIL_ABORT => fsm.abort(now),
+        _ => {}
     }
 }
 
-/// When to call `usb4_core_rail_event` with 0 at the latest; 0 for never.
+/// What to do next. Asked again until it is nothing.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_rail_next(fsm: &mut RailFsm, order: &mut Order) {
+    order.value = 0;
+    order.kind = match fsm.poll_output() {
+        None => ORDER_NONE,
+        Some(Action::Send(control)) => {
+            order.message = control.emit(crc32c);
+            ORDER_SEND
+        }
+        Some(Action::EnablePaths { peer_hop }) => {
+            order.value = peer_hop;
+            ORDER_ENABLE
+        }
+        Some(Action::DisablePaths) => ORDER_DISABLE,
+        Some(Action::Up(info)) => {
+            order.peer = Peer::from(&info);
+            ORDER_UP
+        }
+        Some(Action::Down(reason)) => {
+            order.value = match reason {
+                DownReason::Replaced => 1,
+                DownReason::PeerClosed => 2,
+                DownReason::PeerReset => 3,
+                DownReason::Closed => 4,
+            };
+            ORDER_DOWN
+        }
+    };
+}
+
+/// When to call `usb4_core_rail_event` with [`RAIL_TIMER`], on the kernel's monotonic clock; `u64::MAX` for never.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_rail_deadline(fsm: &RailFsm) -> u64 {
-    fsm.deadline().unwrap_or(0)
+    fsm.deadline().unwrap_or(u64::MAX)
 }
 
-/// Whether the machine may be dropped.
+/// Whether the machine has ended, its paths are off, and it may be forgotten.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_rail_is_closed(fsm: &RailFsm) -> bool {
     fsm.is_closed()
+}
+
+/// Why this side or the peer refuses a session, as in `docs/spec/wire.md`; 0 if neither does.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_rail_refused(fsm: &RailFsm) -> u32 {
+    match fsm.state() {
+        RailState::Refused(reason) => reason.code(),
+        _ => 0,
+    }
 }

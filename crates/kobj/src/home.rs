@@ -1,11 +1,16 @@
 //! The kernel side of the device's needs, as C functions.
 
+use core::cell::UnsafeCell;
 use core::ops::Deref;
+
 use usb4_device::{ClientId, Home, Port, QueueWords, RawLock};
-use usb4_engine::{Post, RxToken, TxSlot};
+use usb4_engine::{Nanos, Post, RxToken, TxSlot};
 use usb4_ring_abi::sync::AtomicU64;
 
+use crate::abi::Arrived;
+
 unsafe extern "C" {
+    safe fn usb4_home_now() -> u64;
     safe fn usb4_home_random() -> u64;
     fn usb4_home_crc32c(crc: u32, bytes: *const u8, len: usize) -> u32;
     safe fn usb4_home_wake(waker: usize);
@@ -15,18 +20,21 @@ unsafe extern "C" {
     safe fn usb4_home_store(mem: usize, offset: u64, value: u64);
     safe fn usb4_home_region_idle(client: u32);
     safe fn usb4_home_unpin(mem: usize);
-    safe fn usb4_home_unmap_queue(queue: usize);
-    safe fn usb4_home_queue_words(queue: usize) -> Pages;
-    safe fn usb4_home_lock_new() -> usize;
-    safe fn usb4_home_lock(lock: usize);
-    safe fn usb4_home_unlock(lock: usize);
-    safe fn usb4_home_lock_free(lock: usize);
+    safe fn usb4_home_put_queue(queue: usize);
+    fn usb4_home_lock_init(word: *mut u64);
+    fn usb4_home_lock(word: *mut u64);
+    fn usb4_home_unlock(word: *mut u64);
     fn usb4_home_port_write(port: usize, slot: u16, at: u16, bytes: *const u8, len: usize);
     safe fn usb4_home_port_gather(port: usize, slot: u16, at: u16, len: u16, mem: usize, offset: u64);
     safe fn usb4_home_port_seal(port: usize, slot: u16, from: u16, to: u16);
     fn usb4_home_port_post(port: usize, rail: u8, slot: u16, len: u16, header: *const u8);
     safe fn usb4_home_port_scatter(port: usize, token: u32, at: u16, len: u16, mem: usize, offset: u64);
     safe fn usb4_home_port_release(port: usize, token: u32);
+    safe fn usb4_home_port_poll(port: usize, arrived: &mut Arrived);
+    safe fn usb4_home_port_arm(port: usize);
+    safe fn usb4_home_port_hand_over(port: usize);
+    safe fn usb4_home_port_strange(port: usize, rail: u8, tag: u64);
+    safe fn usb4_home_port_down(port: usize);
 }
 
 /// The kernel.
@@ -43,65 +51,109 @@ impl Drop for Pinned {
     }
 }
 
-/// Where a queue's words are.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Pages {
+/// A queue's memory, shared with a client.
+#[derive(Debug)]
+pub struct QueuePages {
     words: *const AtomicU64,
     count: usize,
+    /// The handle of the C side, on which this holds a reference.
+    queue: usize,
 }
 
-/// A queue's memory, shared with a client, by the handle of the C side.
-#[derive(Debug)]
-pub struct QueuePages(pub usize);
+impl QueuePages {
+    /// Takes over a reference on a queue of the C side.
+    ///
+    /// # Safety
+    /// `words` are `count` words that stay until `usb4_home_put_queue(queue)`.
+    pub(crate) unsafe fn new(words: *const AtomicU64, count: usize, queue: usize) -> Self {
+        Self { words, count, queue }
+    }
+}
 
 impl Deref for QueuePages {
     type Target = [AtomicU64];
 
+    #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        let pages = usb4_home_queue_words(self.0);
-        // SAFETY: the C side keeps these words mapped until `usb4_home_unmap_queue`, which comes with our drop.
-        unsafe { core::slice::from_raw_parts(pages.words, pages.count) }
+        // SAFETY: by the contract of `new` they stay until our drop.
+        unsafe { core::slice::from_raw_parts(self.words, self.count) }
     }
 }
 
-// SAFETY: see `deref`.
+// SAFETY: see `deref`; the words are on pages of their own.
 unsafe impl QueueWords for QueuePages {}
+// SAFETY: atomic words and a number.
+unsafe impl Send for QueuePages {}
 
 impl Drop for QueuePages {
     fn drop(&mut self) {
-        usb4_home_unmap_queue(self.0);
+        usb4_home_put_queue(self.queue);
     }
 }
 
-/// A kernel spinlock, by the handle of the C side.
+/// A kernel spinlock. The C side keeps it in this word if it fits, else a pointer to it; either may be moved while it is
+/// not held.
 #[derive(Debug)]
-pub struct KernelLock(usize);
+pub struct KernelLock(UnsafeCell<u64>);
+
+// SAFETY: only the C side looks into the word, and it is made for several processors.
+unsafe impl Send for KernelLock {}
+// SAFETY: as above.
+unsafe impl Sync for KernelLock {}
 
 // SAFETY: the C side takes and gives back a spinlock, with its ordering.
 unsafe impl RawLock for KernelLock {
     fn new() -> Self {
-        Self(usb4_home_lock_new())
+        let word = UnsafeCell::new(0);
+        // SAFETY: the word is ours.
+        unsafe { usb4_home_lock_init(word.get()) };
+        Self(word)
     }
 
+    #[inline]
     fn lock(&self) {
-        usb4_home_lock(self.0);
+        // SAFETY: initialised by `new`.
+        unsafe { usb4_home_lock(self.0.get()) }
     }
 
+    #[inline]
     unsafe fn unlock(&self) {
-        usb4_home_unlock(self.0);
-    }
-}
-
-impl Drop for KernelLock {
-    fn drop(&mut self) {
-        usb4_home_lock_free(self.0);
+        // SAFETY: initialised by `new`, and held by the caller.
+        unsafe { usb4_home_unlock(self.0.get()) }
     }
 }
 
 /// One link's buffers and rings, by the handle of the C side.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct KernelPort(pub usize);
+
+impl KernelPort {
+    /// Takes what has arrived off the rings.
+    #[inline]
+    pub(crate) fn poll(self, arrived: &mut Arrived) {
+        usb4_home_port_poll(self.0, arrived);
+    }
+
+    /// Has an interrupt come with the next frame. What came before is found by one more poll.
+    pub(crate) fn arm(self) {
+        usb4_home_port_arm(self.0);
+    }
+
+    /// Starts the hand-over timer.
+    pub(crate) fn hand_over(self) {
+        usb4_home_port_hand_over(self.0);
+    }
+
+    /// Frames of a session nobody knows arrive on a rail.
+    pub(crate) fn strange(self, rail: u8, tag: u64) {
+        usb4_home_port_strange(self.0, rail, tag);
+    }
+
+    /// The link has failed.
+    pub(crate) fn down(self) {
+        usb4_home_port_down(self.0);
+    }
+}
 
 impl Home for KernelHome {
     type Lock = KernelLock;
@@ -180,4 +232,14 @@ pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
 /// The kernel's random numbers.
 pub(crate) fn random() -> u64 {
     usb4_home_random()
+}
+
+/// A moment's pause, in which the caller may sleep.
+pub(crate) fn relax() {
+    usb4_home_relax();
+}
+
+/// The kernel's monotonic clock.
+pub(crate) fn now() -> Nanos {
+    usb4_home_now()
 }

@@ -1,20 +1,35 @@
 //! The transport as one kernel object: plain C entry points over wire, engine and device.
 //!
-//! `cargo xtask freestanding` compiles this crate the way Kbuild does and checks what came out: every public
-//! operation of the device and of rail bring-up is reachable from here, over a [`Home`](usb4_device::Home) whose
-//! methods are C functions named `usb4_home_*`. It holds no decisions: every call goes straight to the crates
-//! that the soft device runs too.
+//! `cargo xtask freestanding` compiles this crate the way Kbuild does and checks what came out. The C side of the
+//! module (`kmod/`) calls `usb4_core_*`, declared in `kmod/usb4_core.h`; this side calls `usb4_home_*`, declared
+//! there as well. Only integers, pointers and the `repr(C)` structures of [`abi`] cross. No pointer to a function
+//! does, so the kernel's control-flow integrity has nothing to check here.
+//!
+//! Memory comes from C: for everything that lives longer than a call there is a function that says how much, and one
+//! that makes the thing in a block of that size. Whoever gave the block gets it back from the function that ends the
+//! thing.
+//!
+//! Where to start: [`device`] (the one there is), [`drive`] (who works, and when), [`bringup`] (rails).
 #![no_std]
+#![deny(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
 
-mod bringup;
-mod frames;
+pub mod abi;
+mod arena;
+pub mod bringup;
+pub mod device;
+pub mod drive;
+mod errno;
 mod home;
-mod objects;
+pub mod links;
+pub mod objects;
 
-pub use bringup::*;
-pub use frames::*;
-pub use home::{KernelHome, KernelLock, KernelPort, Pages, Pinned, QueuePages};
-pub use objects::*;
+pub use home::{KernelHome, KernelLock, KernelPort, Pinned, QueuePages};
 
 /// The device as the kernel builds it.
 pub type Device = usb4_device::Device<KernelHome>;

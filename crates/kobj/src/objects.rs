@@ -1,209 +1,255 @@
-//! Clients and what they own.
+//! Clients and what they own. What can be refused returns 0, or a name, or a negative error number.
 
-use crate::{Device, KernelHome, Pinned};
-use usb4_device::{
-    ClientId, CqConfig, CqId, DeviceConfig, DeviceStorage, EndpointConfig, EndpointId, Keys, Quota,
-    RegionConfig,
-};
-use usb4_wire::EpAddr;
+use usb4_device::{Access, ClientId, CqConfig, CqId, EndpointConfig, EndpointId, EndpointKind, RegionConfig};
+use usb4_ring_abi::sync::AtomicU64;
+use usb4_ring_abi::{Cqe, Entry, QueueGeometry, Rqe, Sqe};
 
-/// A new device in `device`. False, with nothing written, if its tables do not fit together.
-///
-/// # Safety
-/// `device` points to uninitialised memory for a [`Device`]; `storage` is read once and must not be used again.
+use crate::abi::{Addr, CqParams, EpParams, MrParams, Queue};
+use crate::arena::Arena;
+use crate::device::{Core, QUOTA};
+use crate::errno::{EINVAL, ENOENT, errno, outcome};
+use crate::home::now;
+use crate::{Pinned, QueuePages};
+
+/// [`usb4_core_queue_size`]: submission queue.
+pub const QUEUE_SQ: u32 = 0;
+/// [`usb4_core_queue_size`]: receive queue.
+pub const QUEUE_RQ: u32 = 1;
+/// [`usb4_core_queue_size`]: completion queue.
+pub const QUEUE_CQ: u32 = 2;
+
+/// Bytes of a queue's memory; 0 if there is no such queue, or none of that depth.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn usb4_core_device_new(
-    device: *mut Device,
-    config: &DeviceConfig,
-    storage: *const DeviceStorage<KernelHome>,
-) -> bool {
-    // SAFETY: the caller gives the storage away.
-    let storage = unsafe { storage.read() };
-    match Device::new(KernelHome, config, storage) {
-        Ok(made) => {
-            // SAFETY: the caller promises room for it.
-            unsafe { device.write(made) };
-            true
-        }
-        Err(_) => false,
+pub extern "C" fn usb4_core_queue_size(what: u32, depth: u32) -> usize {
+    fn bytes<E: Entry>(depth: u32) -> usize {
+        QueueGeometry::of::<E>(depth).map_or(0, |queue| queue.bytes())
+    }
+    match what {
+        QUEUE_SQ => bytes::<Sqe>(depth),
+        QUEUE_RQ => bytes::<Rqe>(depth),
+        QUEUE_CQ => bytes::<Cqe>(depth),
+        _ => 0,
     }
 }
 
-/// See [`usb4_device::Device::add_client`]. Returns the client, or a negative number.
+/// See [`usb4_device::Device::add_client`]. The client, or an error.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_add_client(device: &Device, quota: &Quota, process: usize) -> i64 {
-    let process = (process != 0).then_some(Pinned(process));
-    device
-        .add_client(*quota, process)
-        .map_or(-1, |client| i64::from(client.raw()))
-}
-
-/// See [`usb4_device::Device::remove_client`].
-#[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_remove_client(device: &Device, client: u32, now: u64) -> bool {
-    device.remove_client(ClientId::from_raw(client), now).is_ok()
-}
-
-/// See [`usb4_device::Device::create_cq`]. Returns the queue, or a negative number.
-///
-/// # Safety
-/// `config` is read once and must not be used again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn usb4_core_create_cq(
-    device: &Device,
-    client: u32,
-    config: *const CqConfig<KernelHome>,
-) -> i64 {
-    // SAFETY: the caller gives the configuration away.
-    let config = unsafe { config.read() };
-    device
-        .create_cq(ClientId::from_raw(client), config)
-        .map_or(-1, |cq| i64::from(cq.raw()))
-}
-
-/// See [`usb4_device::Device::destroy_cq`].
-#[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_destroy_cq(device: &Device, client: u32, cq: u32) -> bool {
-    device
-        .destroy_cq(ClientId::from_raw(client), CqId::from_raw(cq))
-        .is_ok()
-}
-
-/// See [`usb4_device::Device::create_endpoint`]. Returns the endpoint, or a negative number.
-///
-/// # Safety
-/// `config` is read once and must not be used again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn usb4_core_create_endpoint(
-    device: &Device,
-    client: u32,
-    config: *const EndpointConfig<KernelHome>,
-    addr: &mut EpAddr,
-) -> i64 {
-    // SAFETY: the caller gives the configuration away.
-    let config = unsafe { config.read() };
-    match device.create_endpoint(ClientId::from_raw(client), config) {
-        Ok((ep, at)) => {
-            *addr = at;
-            i64::from(ep.raw())
+pub extern "C" fn usb4_core_add_client(core: &Core, client: &mut u32) -> i32 {
+    match core.device.add_client(QUOTA, None) {
+        Ok(id) => {
+            *client = id.raw();
+            0
         }
-        Err(_) => -1,
+        Err(error) => errno(error),
     }
 }
 
-/// See [`usb4_device::Device::destroy_endpoint`].
+/// See [`usb4_device::Device::remove_client`]. May sleep.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_destroy_endpoint(device: &Device, client: u32, ep: u32, now: u64) -> bool {
-    device
-        .destroy_endpoint(ClientId::from_raw(client), EndpointId::from_raw(ep), now)
-        .is_ok()
+pub extern "C" fn usb4_core_remove_client(core: &Core, client: u32) -> i32 {
+    outcome(core.device.remove_client(ClientId::from_raw(client), now()))
 }
 
-/// See [`usb4_device::Device::connect`].
+/// Bytes of memory a completion queue takes, beside its words.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_connect(device: &Device, client: u32, ep: u32, peer: &EpAddr) -> bool {
-    device
-        .connect(ClientId::from_raw(client), EndpointId::from_raw(ep), peer)
-        .is_ok()
+pub extern "C" fn usb4_core_cq_size(depth: u32) -> usize {
+    let mut arena = Arena::measuring();
+    let _ = arena.slab::<usb4_device::OpSlot>(depth as usize);
+    arena.measured()
 }
 
-/// See [`usb4_device::Device::reset_endpoint`].
+/// See [`usb4_device::Device::create_cq`]. The reference on its queue is taken in any case.
+///
+/// # Safety
+/// The block of memory is writable, and the queue's until it is destroyed, by itself or with its client.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_reset_endpoint(
-    device: &Device,
+pub unsafe extern "C" fn usb4_core_create_cq(core: &Core, params: &CqParams, cq: &mut u32) -> i32 {
+    let memory = pages(&params.queue);
+    // SAFETY: the caller gives the block.
+    let ops = unsafe { Arena::over(params.memory, params.size) }
+        .and_then(|mut arena| arena.slab(params.depth as usize));
+    let Some(ops) = ops else { return EINVAL };
+    let config = CqConfig {
+        depth: params.depth,
+        memory,
+        ops,
+        waker: params.waker,
+    };
+    match core.device.create_cq(ClientId::from_raw(params.client), config) {
+        Ok(id) => {
+            *cq = id.raw();
+            0
+        }
+        Err(error) => errno(error),
+    }
+}
+
+/// See [`usb4_device::Device::destroy_cq`]. May sleep.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_destroy_cq(core: &Core, client: u32, cq: u32) -> i32 {
+    outcome(
+        core.device
+            .destroy_cq(ClientId::from_raw(client), CqId::from_raw(cq)),
+    )
+}
+
+/// Bytes of memory an endpoint with that many address handles takes, beside its queues.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_ep_size(handles: u32) -> usize {
+    let mut arena = Arena::measuring();
+    let _ = arena.slab::<usb4_device::AhSlot>(handles as usize);
+    arena.measured()
+}
+
+/// See [`usb4_device::Device::create_endpoint`]. The references on its queues are taken in any case.
+///
+/// # Safety
+/// The block of memory is writable, and the endpoint's until it is destroyed, by itself or with its client.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn usb4_core_create_ep(
+    core: &Core,
+    params: &EpParams,
+    ep: &mut u32,
+    addr: &mut Addr,
+) -> i32 {
+    let (sq, rq) = (pages(&params.sq), pages(&params.rq));
+    let Some(kind) = kind(params.kind) else {
+        return EINVAL;
+    };
+    // SAFETY: the caller gives the block.
+    let handles = unsafe { Arena::over(params.memory, params.size) }
+        .and_then(|mut arena| arena.slab(params.handles as usize));
+    let Some(handles) = handles else { return EINVAL };
+    let config = EndpointConfig {
+        kind,
+        send_cq: CqId::from_raw(params.send_cq),
+        recv_cq: CqId::from_raw(params.recv_cq),
+        sq_depth: params.sq_depth,
+        sq,
+        rq_depth: params.rq_depth,
+        rq,
+        handles,
+    };
+    match core
+        .device
+        .create_endpoint(ClientId::from_raw(params.client), config)
+    {
+        Ok((id, at)) => {
+            *ep = id.raw();
+            *addr = at.into();
+            0
+        }
+        Err(error) => errno(error),
+    }
+}
+
+/// See [`usb4_device::Device::destroy_endpoint`]. May sleep.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_destroy_ep(core: &Core, client: u32, ep: u32) -> i32 {
+    outcome(
+        core.device
+            .destroy_endpoint(ClientId::from_raw(client), EndpointId::from_raw(ep), now()),
+    )
+}
+
+/// Makes an address handle of a datagram endpoint, or connects a connected one, whose handle is 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_create_ah(
+    core: &Core,
     client: u32,
     ep: u32,
-    now: u64,
-    addr: &mut EpAddr,
-) -> bool {
-    match device.reset_endpoint(ClientId::from_raw(client), EndpointId::from_raw(ep), now) {
-        Ok(at) => {
-            *addr = at;
-            true
+    connected: bool,
+    dst: &Addr,
+    ah: &mut u32,
+) -> i32 {
+    let (client, ep, dst) = (
+        ClientId::from_raw(client),
+        EndpointId::from_raw(ep),
+        (*dst).into(),
+    );
+    let made = if connected {
+        core.device.connect(client, ep, &dst).map(|()| 0)
+    } else {
+        core.device.create_ah(client, ep, &dst)
+    };
+    match made {
+        Ok(handle) => {
+            *ah = handle;
+            0
         }
-        Err(_) => false,
+        Err(error) => errno(error),
     }
-}
-
-/// See [`usb4_device::Device::create_ah`]. Returns the handle, or a negative number.
-#[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_create_ah(device: &Device, client: u32, ep: u32, dst: &EpAddr) -> i64 {
-    device
-        .create_ah(ClientId::from_raw(client), EndpointId::from_raw(ep), dst)
-        .map_or(-1, i64::from)
 }
 
 /// See [`usb4_device::Device::destroy_ah`].
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_destroy_ah(device: &Device, client: u32, ep: u32, ah: u32, now: u64) -> bool {
-    device
-        .destroy_ah(ClientId::from_raw(client), EndpointId::from_raw(ep), ah, now)
-        .is_ok()
+pub extern "C" fn usb4_core_destroy_ah(core: &Core, client: u32, ep: u32, ah: u32) -> i32 {
+    outcome(
+        core.device
+            .destroy_ah(ClientId::from_raw(client), EndpointId::from_raw(ep), ah, now()),
+    )
 }
 
 /// See [`usb4_device::Device::source`].
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_source(device: &Device, src: u32, addr: &mut EpAddr) -> bool {
-    device.source(src).map(|at| *addr = at).is_some()
-}
-
-/// See [`usb4_device::Device::register`].
-///
-/// # Safety
-/// `config` is read once and must not be used again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn usb4_core_register(
-    device: &Device,
-    client: u32,
-    config: *const RegionConfig<Pinned>,
-    keys: &mut Keys,
-) -> bool {
-    // SAFETY: the caller gives the configuration away.
-    let config = unsafe { config.read() };
-    match device.register(ClientId::from_raw(client), config) {
-        Ok(made) => {
-            *keys = made;
-            true
+pub extern "C" fn usb4_core_source(core: &Core, src: u32, addr: &mut Addr) -> i32 {
+    match core.device.source(src) {
+        Some(at) => {
+            *addr = at.into();
+            0
         }
-        Err(_) => false,
+        None => ENOENT,
     }
 }
 
-/// See [`usb4_device::Device::deregister`]. 1: gone, 0: still in use, negative: no such region.
+/// See [`usb4_device::Device::register`]. The handle of the memory is taken in any case.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_deregister(device: &Device, client: u32, key: u32) -> i32 {
-    device
+pub extern "C" fn usb4_core_register(core: &Core, params: &mut MrParams) -> i32 {
+    let mem = Pinned(params.mem);
+    let access = u8::try_from(params.access).ok().and_then(Access::from_bits);
+    let Some(access) = access else { return EINVAL };
+    let config = RegionConfig {
+        addr: params.addr,
+        len: params.len,
+        access,
+        peer: (params.bound != 0).then(|| params.peer.into()),
+        mem,
+    };
+    match core.device.register(ClientId::from_raw(params.client), config) {
+        Ok(keys) => {
+            params.local_key = keys.local;
+            params.remote_key = keys.remote;
+            0
+        }
+        Err(error) => errno(error),
+    }
+}
+
+/// See [`usb4_device::Device::deregister`]. 1: gone, 0: still in use, or an error. May sleep.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_deregister(core: &Core, client: u32, key: u32) -> i32 {
+    core.device
         .deregister(ClientId::from_raw(client), key)
-        .map_or(-1, i32::from)
+        .map_or_else(errno, i32::from)
 }
 
-/// See [`usb4_device::Device::reclaim`]. 1: gone, 0: still in use, negative: no such region.
+/// See [`usb4_device::Device::reclaim`]. 1: gone, 0: still in use, or an error. May sleep.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_reclaim(device: &Device, client: u32, key: u32, force: bool) -> i32 {
-    device
+pub extern "C" fn usb4_core_reclaim(core: &Core, client: u32, key: u32, force: bool) -> i32 {
+    core.device
         .reclaim(ClientId::from_raw(client), key, force)
-        .map_or(-1, i32::from)
+        .map_or_else(errno, i32::from)
 }
 
-/// See [`usb4_device::Device::submit`].
-#[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_submit(device: &Device, ep: u32, now: u64) -> bool {
-    device.submit(EndpointId::from_raw(ep), now)
-}
-
-/// See [`usb4_device::Device::submit_all`].
-#[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_submit_all(device: &Device, now: u64) -> bool {
-    device.submit_all(now)
-}
-
-/// See [`usb4_device::Device::arm_all`] and [`usb4_device::Device::disarm_all`].
-#[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_arm(device: &Device, armed: bool) -> bool {
-    if armed {
-        device.arm_all()
-    } else {
-        device.disarm_all();
-        false
+fn kind(kind: u32) -> Option<EndpointKind> {
+    match kind {
+        0 => Some(EndpointKind::Datagram),
+        1 => Some(EndpointKind::Connected),
+        _ => None,
     }
+}
+
+fn pages(queue: &Queue) -> QueuePages {
+    // SAFETY: the C side keeps the words for as long as the reference that goes with them.
+    unsafe { QueuePages::new(queue.words.cast::<AtomicU64>(), queue.count, queue.handle) }
 }

@@ -1,0 +1,353 @@
+//! What crosses the border to C: the structures of `kmod/usb4_core.h`, field by field.
+
+use core::mem::offset_of;
+
+use usb4_engine::{NodeId, PeerInfo};
+use usb4_wire::EpAddr;
+
+/// Frames, and completed descriptors, taken off the rings at a time: what [`usb4_device::Arrivals`] allows.
+pub const BATCH: usize = 64;
+
+/// A node id in two halves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Node {
+    /// Lower 64 bits.
+    pub low: u64,
+    /// Upper 64 bits.
+    pub high: u64,
+}
+
+impl From<NodeId> for Node {
+    #[expect(clippy::cast_possible_truncation, reason = "halves")]
+    fn from(node: NodeId) -> Self {
+        Self {
+            low: node.0 as u64,
+            high: (node.0 >> 64) as u64,
+        }
+    }
+}
+
+impl From<Node> for NodeId {
+    fn from(node: Node) -> Self {
+        Self(u128::from(node.low) | u128::from(node.high) << 64)
+    }
+}
+
+/// `struct usb4_ring_addr` of the user interface.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Addr {
+    /// Its host.
+    pub node: Node,
+    /// Its number.
+    pub ep: u32,
+    /// Its incarnation.
+    pub incarnation: u32,
+}
+
+impl From<EpAddr> for Addr {
+    fn from(addr: EpAddr) -> Self {
+        Self {
+            node: addr.node.into(),
+            ep: addr.ep,
+            incarnation: addr.incarnation,
+        }
+    }
+}
+
+impl From<Addr> for EpAddr {
+    fn from(addr: Addr) -> Self {
+        Self {
+            node: addr.node.into(),
+            ep: addr.ep,
+            incarnation: addr.incarnation,
+        }
+    }
+}
+
+/// Sizes the C side has to know: what a device and a rail are made of.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Limits {
+    /// Links, the loopback link included.
+    pub max_links: u32,
+    /// Descriptors of a receive ring.
+    pub rx_ring: u32,
+    /// Descriptors of a transmit ring.
+    pub tx_ring: u32,
+    /// Transmit frame buffers of a link.
+    pub tx_slots: u32,
+    /// Receive frame buffers of a link.
+    pub rx_tokens: u32,
+    /// Longest grace a spinner that leaves has before the thread takes over, in nanoseconds.
+    pub grace: u32,
+    /// Most entries of a queue.
+    pub max_depth: u32,
+    /// Longest message in bytes.
+    pub max_message: u32,
+    /// Completion queues of a client.
+    pub max_cqs: u32,
+    /// Entries of these together.
+    pub max_cq_entries: u32,
+    /// Endpoints of a client.
+    pub max_eps: u32,
+    /// Address handles of these together.
+    pub max_ahs: u32,
+    /// Memory regions of a client.
+    pub max_mrs: u32,
+    /// Address handles of an endpoint whose creator did not say.
+    pub default_ahs: u32,
+    /// Bytes of a client's regions together.
+    pub max_mr_bytes: u64,
+}
+
+/// What a rail's session was agreed with: [`PeerInfo`].
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Peer {
+    /// The host at the other end.
+    pub node: Node,
+    /// Tag of frames sent.
+    pub tx_tag: u64,
+    /// Tag of frames received.
+    pub rx_tag: u64,
+    /// How long it holds an acknowledgement back, in nanoseconds.
+    pub max_ack_delay: u64,
+    /// HopID of its frames.
+    pub tx_hop: u32,
+    /// Features in force.
+    pub features: u32,
+    /// Incoming flows it holds.
+    pub max_flows: u32,
+    /// Reads and atomics it answers at a time.
+    pub max_reads: u32,
+    /// Slots of its receive ring.
+    pub ring: u32,
+    /// Megabits per second the rail is taken to carry until that is measured; filled in by C.
+    pub rate_mbps: u32,
+}
+
+impl From<&PeerInfo> for Peer {
+    fn from(info: &PeerInfo) -> Self {
+        Self {
+            node: info.node.into(),
+            tx_tag: info.tx_tag,
+            rx_tag: info.rx_tag,
+            max_ack_delay: info.max_ack_delay,
+            tx_hop: info.tx_hop,
+            features: info.features,
+            max_flows: info.max_flows,
+            max_reads: info.max_reads,
+            ring: u32::from(info.ring_size),
+            rate_mbps: 0,
+        }
+    }
+}
+
+/// [`Order::kind`]: nothing to do.
+pub const ORDER_NONE: u32 = 0;
+/// [`Order::kind`]: send `message` to the peer.
+pub const ORDER_SEND: u32 = 1;
+/// [`Order::kind`]: start rings, prime the receive ring, enable the paths for the peer's HopID `value`.
+pub const ORDER_ENABLE: u32 = 2;
+/// [`Order::kind`]: disable the paths, stop the rings.
+pub const ORDER_DISABLE: u32 = 3;
+/// [`Order::kind`]: the session with `peer` is up.
+pub const ORDER_UP: u32 = 4;
+/// [`Order::kind`]: it is not any more; `value` is why.
+pub const ORDER_DOWN: u32 = 5;
+
+/// What a rail's state machine wants done.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Order {
+    /// One of `ORDER_*`.
+    pub kind: u32,
+    /// See there.
+    pub value: u32,
+    /// A control message.
+    pub message: [u8; 96],
+    /// The peer.
+    pub peer: Peer,
+}
+
+/// A received frame whose descriptor has been replaced.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Frame {
+    /// Its bytes, which do not change any more.
+    pub bytes: *const u8,
+    /// Its buffer.
+    pub token: u32,
+    /// Bytes, at most 4096.
+    pub len: u16,
+    /// The rail it came on.
+    pub rail: u8,
+    /// 0.
+    pub reserved: u8,
+}
+
+/// A transmit descriptor that has been consumed.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Sent {
+    /// Its buffer.
+    pub slot: u16,
+    /// The rail it was posted to.
+    pub rail: u8,
+    /// 0.
+    pub reserved: u8,
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self {
+            bytes: core::ptr::null(),
+            token: 0,
+            len: 0,
+            rail: 0,
+            reserved: 0,
+        }
+    }
+}
+
+/// What was found on a link's rings.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Arrived {
+    /// [`BATCH`] frames; the first `frame_count` count.
+    pub frames: *mut Frame,
+    /// [`BATCH`] descriptors; the first `sent_count` count.
+    pub sent: *mut Sent,
+    /// See `frames`.
+    pub frame_count: u32,
+    /// See `sent`.
+    pub sent_count: u32,
+}
+
+/// A completion queue to be created.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CqParams {
+    /// The client's.
+    pub client: u32,
+    /// Entries.
+    pub depth: u32,
+    /// Queue memory.
+    pub queue: Queue,
+    /// What [`usb4_device::Home::wake`] is called with.
+    pub waker: usize,
+    /// A block of `usb4_core_cq_size` bytes.
+    pub memory: *mut u8,
+    /// Bytes of it.
+    pub size: usize,
+}
+
+/// A queue's words and the C side's handle of them, a reference on which goes with it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Queue {
+    /// The words.
+    pub words: *mut u64,
+    /// How many.
+    pub count: usize,
+    /// The handle.
+    pub handle: usize,
+}
+
+/// An endpoint to be created.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct EpParams {
+    /// The client's.
+    pub client: u32,
+    /// 0 datagram, 1 connected.
+    pub kind: u32,
+    /// Completion queue of its submissions.
+    pub send_cq: u32,
+    /// Completion queue of its receives.
+    pub recv_cq: u32,
+    /// Entries of the submission queue.
+    pub sq_depth: u32,
+    /// Entries of the receive queue.
+    pub rq_depth: u32,
+    /// Memory of the submission queue.
+    pub sq: Queue,
+    /// Memory of the receive queue.
+    pub rq: Queue,
+    /// Address handles.
+    pub handles: u32,
+    /// 0.
+    pub reserved: u32,
+    /// A block of `usb4_core_ep_size` bytes.
+    pub memory: *mut u8,
+    /// Bytes of it.
+    pub size: usize,
+}
+
+/// Memory to be registered.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct MrParams {
+    /// The client's.
+    pub client: u32,
+    /// Rights of peers: 1 read, 2 write, 4 atomics.
+    pub access: u32,
+    /// Address of its first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The C side's handle, which goes with it: `usb4_home_unpin` gives it back.
+    pub mem: usize,
+    /// If not 0, `peer` is the only host that may use it.
+    pub bound: u64,
+    /// See `bound`.
+    pub peer: Node,
+    /// Written: key for the client's own entries.
+    pub local_key: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Written: key for peers.
+    pub remote_key: u64,
+}
+
+/// What has happened on a link, for people.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct LinkStatus {
+    /// The host at the other end.
+    pub node: Node,
+    /// Frames sent.
+    pub frames_tx: u64,
+    /// Frames received and taken.
+    pub frames_rx: u64,
+    /// Frames lost and sent again.
+    pub frames_lost: u64,
+    /// Frames dropped for any reason.
+    pub frames_dropped: u64,
+}
+
+macro_rules! layout {
+    ($($name:ident $bytes:literal $($field:ident $at:literal)*;)*) => {
+        $(const _: () = assert!(size_of::<$name>() == $bytes);
+        $(const _: () = assert!(offset_of!($name, $field) == $at);)*)*
+    };
+}
+
+// The same numbers are asserted in `kmod/usb4_core.h`.
+layout! {
+    Node 16 high 8;
+    Addr 24 ep 16 incarnation 20;
+    Limits 64 max_mr_bytes 56;
+    Peer 64 tx_tag 16 max_ack_delay 32 tx_hop 40 rate_mbps 60;
+    Order 168 message 8 peer 104;
+    Frame 16 token 8 len 12 rail 14;
+    Sent 4 rail 2;
+    Arrived 24 sent 8 frame_count 16 sent_count 20;
+    Queue 24 count 8 handle 16;
+    CqParams 56 queue 8 waker 32 memory 40 size 48;
+    EpParams 96 sq 24 rq 48 handles 72 memory 80 size 88;
+    MrParams 72 addr 8 mem 24 bound 32 peer 40 local_key 56 remote_key 64;
+    LinkStatus 48 frames_tx 16 frames_dropped 40;
+}
