@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Registered memory: pages of a client, pinned, and copied by the processor.
+ *
+ * In C because of struct page. A byte of a region is found by one look into an
+ * array of pages, wherever in the region it is.
+ */
+#include <linux/atomic.h>
+#include <linux/capability.h>
+#include <linux/highmem.h>
+#include <linux/mm.h>
+#include <linux/overflow.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "usb4_rdma.h"
+
+/* Pages pinned in one go; between two, signals are looked at. */
+#define PIN_BATCH	512
+
+/**
+ * struct u4_mem - a pinned range of a client's memory
+ * @mm: whose; the pages count against its RLIMIT_MEMLOCK
+ * @len: bytes
+ * @npages: pages
+ * @first: where in the first page it begins
+ * @pages: the pages
+ */
+struct u4_mem {
+	struct mm_struct *mm;
+	u64 len;
+	unsigned long npages;
+	unsigned int first;
+	struct page *pages[] __counted_by(npages);
+};
+
+/* As InfiniBand's ib_umem_get() counts pinned pages. */
+static bool account(struct mm_struct *mm, unsigned long npages)
+{
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+
+	if (atomic64_add_return(npages, &mm->pinned_vm) <= limit ||
+	    capable(CAP_IPC_LOCK))
+		return true;
+	atomic64_sub(npages, &mm->pinned_vm);
+	return false;
+}
+
+static long pin_all(struct u4_mem *mem, unsigned long start)
+{
+	unsigned long done = 0;
+	long got;
+
+	while (done < mem->npages) {
+		if (fatal_signal_pending(current)) {
+			got = -EINTR;
+			goto err_unpin;
+		}
+		got = pin_user_pages_fast(start + done * PAGE_SIZE,
+					  min(mem->npages - done, PIN_BATCH),
+					  FOLL_WRITE | FOLL_LONGTERM,
+					  mem->pages + done);
+		if (got <= 0) {
+			got = got ?: -EFAULT;
+			goto err_unpin;
+		}
+		done += got;
+		cond_resched();
+	}
+	return 0;
+
+err_unpin:
+	unpin_user_pages(mem->pages, done);
+	return got;
+}
+
+/**
+ * u4_mem_pin() - pin memory of the calling process
+ * @addr: address of the first byte
+ * @len: bytes
+ *
+ * Return: the memory, to be given back to u4_mem_unpin(); or an error: -EINVAL
+ * for a range that is none, -EFAULT if not all of it is there and writable,
+ * -ENOMEM if RLIMIT_MEMLOCK does not allow it.
+ */
+struct u4_mem *u4_mem_pin(u64 addr, u64 len)
+{
+	unsigned int first = offset_in_page(addr);
+	unsigned long npages;
+	struct u4_mem *mem;
+	u64 end;
+	long ret;
+
+	if (!len || check_add_overflow(addr, len - 1, &end))
+		return ERR_PTR(-EINVAL);
+	if (!access_ok((void __user *)(uintptr_t)addr, len))
+		return ERR_PTR(-EFAULT);
+	npages = (end >> PAGE_SHIFT) - (addr >> PAGE_SHIFT) + 1;
+	/* First, so that a large array is not made for a small limit. */
+	if (!account(current->mm, npages))
+		return ERR_PTR(-ENOMEM);
+	mem = kvzalloc(struct_size(mem, pages, npages),
+		       GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (!mem) {
+		ret = -ENOMEM;
+		goto err_account;
+	}
+	mem->npages = npages;
+	mem->first = first;
+	mem->len = len;
+	ret = pin_all(mem, addr & PAGE_MASK);
+	if (ret)
+		goto err_free;
+	mem->mm = current->mm;
+	mmgrab(mem->mm);
+	return mem;
+
+err_free:
+	kvfree(mem);
+err_account:
+	atomic64_sub(npages, &current->mm->pinned_vm);
+	return ERR_PTR(ret);
+}
+
+/**
+ * u4_mem_unpin() - give pinned memory back
+ * @mem: the memory; nothing touches it any more
+ */
+void u4_mem_unpin(struct u4_mem *mem)
+{
+	unpin_user_pages_dirty_lock(mem->pages, mem->npages, true);
+	atomic64_sub(mem->npages, &mem->mm->pinned_vm);
+	mmdrop(mem->mm);
+	kvfree(mem);
+}
+
+void usb4_home_unpin(size_t mem)
+{
+	u4_mem_unpin((struct u4_mem *)mem);
+}
+
+/*
+ * The core has checked every range. Should it have erred, the region's owner
+ * gets no data rather than the host a stray write.
+ */
+static bool within(const struct u4_mem *mem, u64 offset, u64 len)
+{
+	return !WARN_ON_ONCE(offset > mem->len || len > mem->len - offset);
+}
+
+/**
+ * u4_mem_read() - copy from pinned memory
+ * @mem: the memory
+ * @offset: where in it
+ * @to: where to
+ * @len: bytes
+ */
+void u4_mem_read(const struct u4_mem *mem, u64 offset, void *to, size_t len)
+{
+	u64 at = mem->first + offset;
+
+	if (!within(mem, offset, len))
+		return;
+	while (len) {
+		size_t in_page = offset_in_page(at);
+		size_t n = min(len, PAGE_SIZE - in_page);
+
+		memcpy_from_page(to, mem->pages[at >> PAGE_SHIFT], in_page, n);
+		to += n;
+		at += n;
+		len -= n;
+	}
+}
+
+/**
+ * u4_mem_write() - copy to pinned memory
+ * @mem: the memory
+ * @offset: where in it
+ * @from: where from
+ * @len: bytes
+ */
+void u4_mem_write(const struct u4_mem *mem, u64 offset, const void *from,
+		  size_t len)
+{
+	u64 at = mem->first + offset;
+
+	if (!within(mem, offset, len))
+		return;
+	while (len) {
+		size_t in_page = offset_in_page(at);
+		size_t n = min(len, PAGE_SIZE - in_page);
+
+		memcpy_to_page(mem->pages[at >> PAGE_SHIFT], in_page, from, n);
+		from += n;
+		at += n;
+		len -= n;
+	}
+}
+
+/* 8 bytes at a multiple of 8, so on one page; NULL if they are not. */
+static atomic64_t *map_word(const struct u4_mem *mem, u64 offset)
+{
+	u64 at = mem->first + offset;
+
+	if (!within(mem, offset, sizeof(u64)) || WARN_ON_ONCE(at % sizeof(u64)))
+		return NULL;
+	return kmap_local_page(mem->pages[at >> PAGE_SHIFT]) +
+	       offset_in_page(at);
+}
+
+u64 usb4_home_fetch_add(size_t mem, u64 offset, u64 add)
+{
+	atomic64_t *word = map_word((struct u4_mem *)mem, offset);
+	u64 old;
+
+	if (!word)
+		return 0;
+	old = atomic64_fetch_add(add, word);
+	kunmap_local(word);
+	return old;
+}
+
+u64 usb4_home_compare_swap(size_t mem, u64 offset, u64 compare, u64 swap)
+{
+	atomic64_t *word = map_word((struct u4_mem *)mem, offset);
+	u64 old;
+
+	if (!word)
+		return 0;
+	old = atomic64_cmpxchg(word, compare, swap);
+	kunmap_local(word);
+	return old;
+}
+
+void usb4_home_store(size_t mem, u64 offset, u64 value)
+{
+	__le64 bytes = cpu_to_le64(value);
+
+	u4_mem_write((struct u4_mem *)mem, offset, &bytes, sizeof(bytes));
+}

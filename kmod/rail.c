@@ -1,0 +1,657 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * Rails: what happens between a cable's being there and a link's being up.
+ *
+ * In C because of paths, rings and work items. What is said and done when is
+ * the state machine's business (crates/engine/src/bringup.rs); a rail's work
+ * item feeds it and carries out its orders. Only that work item touches the
+ * machine, the port and the link; everybody else leaves word and queues it.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/jiffies.h>
+#include <linux/ktime.h>
+#include <linux/list.h>
+#include <linux/slab.h>
+#include <linux/uuid.h>
+
+#include "usb4_rdma.h"
+
+/* Control messages that can wait; more are lost, as on the cable. */
+#define INBOX		8
+
+/* Packets the control channel may look at after it has sent them. */
+#define PACKETS		4
+
+/* When to look for a ring or memory again that could not be had. */
+#define RETRY_MS	2000
+
+/* Bits of &u4_rail.events. */
+enum {
+	EVENT_CLOSE,		/* say BYE and end */
+	EVENT_DOWN,		/* the core has given the link up */
+	EVENT_STRANGE,		/* frames of an unknown session: @strange */
+};
+
+/* USB4 routers' "network" service: thunderbolt_net wants a ring for each. */
+#define NETWORK_KEY	"network"
+
+/* The first ring is the control channel's (nhi.c). */
+#define CONTROL_RINGS	1
+
+/**
+ * struct u4_rail - one cable's worth of rings and paths
+ * @list: on the list of rails
+ * @svc: the service it belongs to
+ * @xd: the host at the other end
+ * @work: everything that is done for it
+ * @closed: @work has ended, paths and rings are gone
+ * @inbox: control messages not yet looked at, under u4_rails_lock
+ * @inbox_head: the first of them
+ * @inbox_count: how many
+ * @events: what else has happened: EVENT_*
+ * @strange: tag of frames of an unknown session
+ * @running: between u4_rail_start() and u4_rail_stop()
+ * @node: the peer of the last session
+ * @node_known: there has been one
+ * @link_up: there is a link, under u4_rails_lock
+ * @peer: what its session was agreed with, under u4_rails_lock
+ * @port: rings and buffers
+ * @opened: @port has them
+ * @complained: it has been said that it has not
+ * @out_hop: HopID of our frames
+ * @in_hop: HopID of the peer's, 0 if none is reserved
+ * @fsm: the state machine, %NULL if there is none
+ * @fsm_memory: where it lives
+ * @order: what it wants
+ * @packets: control messages on their way out
+ * @packet_next: the next one to use
+ */
+struct u4_rail {
+	struct list_head list;
+	struct tb_service *svc;
+	struct tb_xdomain *xd;
+	struct delayed_work work;
+	struct completion closed;
+
+	u8 inbox[INBOX][USB4_CORE_CONTROL];
+	u32 inbox_head;
+	u32 inbox_count;
+	unsigned long events;
+	u64 strange;
+	bool running;
+	bool node_known;
+	bool link_up;
+	struct usb4_core_node node;
+	struct usb4_core_peer peer;
+
+	struct u4_port port;
+	bool opened;
+	bool complained;
+	int out_hop;
+	int in_hop;
+	struct usb4_core_rail *fsm;
+	void *fsm_memory;
+	struct usb4_core_order order;
+	void *packets;
+	u32 packet_next;
+};
+
+static LIST_HEAD(u4_rails);
+static DEFINE_SPINLOCK(u4_rails_lock);
+static struct workqueue_struct *u4_rails_wq;
+
+static void kick(struct u4_rail *rail)
+{
+	mod_delayed_work(u4_rails_wq, &rail->work, 0);
+}
+
+static struct tb_nhi *to_nhi(struct u4_rail *rail)
+{
+	return rail->xd->tb->nhi;
+}
+
+/* Rings */
+
+static int is_network(struct device *dev, void *data)
+{
+	return tb_is_service(dev) &&
+	       !strcmp(tb_to_service(dev)->key, NETWORK_KEY);
+}
+
+/*
+ * Of a controller's rings thunderbolt_net gets one for each host that wants it;
+ * we get the others, and at least one. Returns whether one is left for us.
+ */
+static bool may_have_ring(struct u4_rail *rail)
+{
+	struct tb_nhi *nhi = to_nhi(rail);
+	struct tb_xdomain *others[16];
+	struct u4_rail *other;
+	u32 networks = 0;
+	u32 count = 0;
+	u32 taken = 0;
+	u32 usable;
+	u32 i;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(other, &u4_rails, list) {
+		if (to_nhi(other) != nhi)
+			continue;
+		taken += other->opened;
+		if (count < ARRAY_SIZE(others))
+			others[count++] = tb_xdomain_get(other->xd);
+	}
+	spin_unlock(&u4_rails_lock);
+	for (i = 0; i < count; i++) {
+		if (device_for_each_child(&others[i]->dev, NULL, is_network))
+			networks++;
+		tb_xdomain_put(others[i]);
+	}
+	usable = nhi->hop_count - CONTROL_RINGS;
+	return taken < max(usable > networks ? usable - networks : 0, 1U);
+}
+
+static int open_port(struct u4_rail *rail)
+{
+	int ret;
+
+	if (!may_have_ring(rail))
+		return -EBUSY;
+	memset(&rail->port, 0, sizeof(rail->port));
+	rail->port.rail = rail;
+	ret = u4_port_open(&rail->port, to_nhi(rail));
+	if (ret)
+		return ret;
+	ret = tb_xdomain_alloc_out_hopid(rail->xd, -1);
+	if (ret < 0) {
+		u4_port_close(&rail->port);
+		return ret;
+	}
+	rail->out_hop = ret;
+	spin_lock(&u4_rails_lock);
+	rail->opened = true;
+	spin_unlock(&u4_rails_lock);
+	return 0;
+}
+
+static void close_port(struct u4_rail *rail)
+{
+	if (!rail->opened)
+		return;
+	spin_lock(&u4_rails_lock);
+	rail->opened = false;
+	spin_unlock(&u4_rails_lock);
+	tb_xdomain_release_out_hopid(rail->xd, rail->out_hop);
+	u4_port_close(&rail->port);
+}
+
+/* A state rather than a failure: rings come free when others go. */
+static bool ensure_port(struct u4_rail *rail)
+{
+	int ret;
+
+	if (rail->opened)
+		return true;
+	ret = open_port(rail);
+	if (!ret) {
+		rail->complained = false;
+		return true;
+	}
+	if (!rail->complained)
+		dev_warn(&rail->svc->dev,
+			 ret == -EBUSY ?
+			 "no DMA ring left on %s: %u, of which one is the control channel's, are shared with other services (thunderbolt_net takes one per host); waiting for one\n" :
+			 "no memory for frame buffers of %s (%u rings); trying again\n",
+			 dev_name(to_nhi(rail)->dev), to_nhi(rail)->hop_count);
+	rail->complained = true;
+	return false;
+}
+
+/* Orders of the state machine */
+
+static int enable_paths(struct u4_rail *rail, u32 peer_hop)
+{
+	int ret;
+
+	ret = tb_xdomain_alloc_in_hopid(rail->xd, peer_hop);
+	if (ret < 0)
+		return ret;
+	if (ret != peer_hop) {
+		tb_xdomain_release_in_hopid(rail->xd, ret);
+		return -EBUSY;
+	}
+	ret = u4_port_start(&rail->port);
+	if (ret)
+		goto err_hop;
+	ret = tb_xdomain_enable_paths(rail->xd, rail->out_hop,
+				      rail->port.tx->hop, peer_hop,
+				      rail->port.rx->hop);
+	if (ret)
+		goto err_port;
+	rail->in_hop = peer_hop;
+	return 0;
+
+err_port:
+	u4_port_stop(&rail->port);
+err_hop:
+	tb_xdomain_release_in_hopid(rail->xd, peer_hop);
+	return ret;
+}
+
+static void disable_paths(struct u4_rail *rail)
+{
+	if (!rail->in_hop)
+		return;
+	if (!rail->xd->is_unplugged)
+		u4_port_drain(&rail->port);
+	if (tb_xdomain_disable_paths(rail->xd, rail->out_hop,
+				     rail->port.tx->hop, rail->in_hop,
+				     rail->port.rx->hop))
+		dev_warn(&rail->svc->dev, "paths could not be disabled\n");
+	u4_port_stop(&rail->port);
+	tb_xdomain_release_in_hopid(rail->xd, rail->in_hop);
+	rail->in_hop = 0;
+}
+
+/* Megabits per second on their way out. */
+static u32 rate_of(const struct tb_xdomain *xd)
+{
+	/* Gb/s of one lane */
+	u32 lane = xd->link_speed * 1000;
+
+	switch (xd->link_width) {
+	case TB_LINK_WIDTH_DUAL:
+		return 2 * lane;
+	case TB_LINK_WIDTH_ASYM_TX:
+		return 3 * lane;
+	default:
+		return lane;
+	}
+}
+
+static void link_up(struct u4_rail *rail, struct usb4_core_peer *peer)
+{
+	struct u4_link *link;
+
+	peer->rate_mbps = rate_of(rail->xd);
+	link = u4_link_start(&rail->port, peer);
+	if (IS_ERR(link)) {
+		dev_warn(&rail->svc->dev,
+			 PTR_ERR(link) == -EEXIST ?
+			 "there is a link to " U4_NODE_FMT " already; this cable is not used (%ld)\n" :
+			 "no link to " U4_NODE_FMT ": error %ld\n",
+			 U4_NODE_ARG(peer->node), PTR_ERR(link));
+		return;
+	}
+	spin_lock(&u4_rails_lock);
+	rail->node = peer->node;
+	rail->node_known = true;
+	rail->peer = *peer;
+	rail->link_up = true;
+	spin_unlock(&u4_rails_lock);
+	wake_up_all(&u4_links_wait);
+	pr_info("link to " U4_NODE_FMT " up, rail 0 over %s, %u Mb/s\n",
+		U4_NODE_ARG(peer->node), dev_name(&rail->xd->dev),
+		peer->rate_mbps);
+}
+
+static const char *const down_reasons[] = {
+	"", "replaced by a new session", "the peer has closed it",
+	"the peer does not know it any more", "closed",
+};
+
+static void link_down(struct u4_rail *rail, u32 reason)
+{
+	bool up;
+
+	spin_lock(&u4_rails_lock);
+	up = rail->link_up;
+	rail->link_up = false;
+	spin_unlock(&u4_rails_lock);
+	u4_link_stop(&rail->port);
+	if (up)
+		pr_info("link to " U4_NODE_FMT " down: %s\n",
+			U4_NODE_ARG(rail->node),
+			rail->xd->is_unplugged ? "the cable is gone" :
+			reason < ARRAY_SIZE(down_reasons) ?
+			down_reasons[reason] : "");
+}
+
+static void send(struct u4_rail *rail, const u8 *message)
+{
+	size_t size = u4_service_packet_size();
+	void *packet;
+
+	packet = rail->packets + size * (rail->packet_next++ % PACKETS);
+	/* What does not leave is sent again, or was the last of its kind. */
+	u4_service_send(rail->xd, packet, message);
+}
+
+static void carry_out(struct u4_rail *rail)
+{
+	struct usb4_core_order *order = &rail->order;
+	int ret;
+
+	for (;;) {
+		usb4_core_rail_next(rail->fsm, order);
+		switch (order->kind) {
+		case USB4_CORE_ORDER_SEND:
+			send(rail, order->message);
+			break;
+		case USB4_CORE_ORDER_ENABLE:
+			ret = enable_paths(rail, order->value);
+			if (ret)
+				dev_warn(&rail->svc->dev,
+					 "paths to HopID %u could not be enabled: error %d\n",
+					 order->value, ret);
+			usb4_core_rail_event(rail->fsm, ret ?
+					     USB4_CORE_RAIL_PATHS_DISABLED :
+					     USB4_CORE_RAIL_PATHS_ENABLED, 0);
+			break;
+		case USB4_CORE_ORDER_DISABLE:
+			disable_paths(rail);
+			usb4_core_rail_event(rail->fsm,
+					     USB4_CORE_RAIL_PATHS_DISABLED, 0);
+			break;
+		case USB4_CORE_ORDER_UP:
+			link_up(rail, &order->peer);
+			break;
+		case USB4_CORE_ORDER_DOWN:
+			link_down(rail, order->value);
+			break;
+		default:
+			return;
+		}
+	}
+}
+
+/* The work item */
+
+static bool take_message(struct u4_rail *rail, u8 *message)
+{
+	bool any;
+
+	spin_lock(&u4_rails_lock);
+	any = rail->inbox_count;
+	if (any) {
+		memcpy(message, rail->inbox[rail->inbox_head],
+		       USB4_CORE_CONTROL);
+		rail->inbox_head = (rail->inbox_head + 1) % INBOX;
+		rail->inbox_count--;
+	}
+	spin_unlock(&u4_rails_lock);
+	return any;
+}
+
+static void feed(struct u4_rail *rail)
+{
+	u8 message[USB4_CORE_CONTROL];
+
+	if (test_and_clear_bit(EVENT_CLOSE, &rail->events))
+		usb4_core_rail_event(rail->fsm, rail->xd->is_unplugged ?
+				     USB4_CORE_RAIL_ABORT :
+				     USB4_CORE_RAIL_CLOSE, 0);
+	if (test_and_clear_bit(EVENT_DOWN, &rail->events))
+		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_ABORT, 0);
+	if (test_and_clear_bit(EVENT_STRANGE, &rail->events))
+		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_STRANGE,
+				     READ_ONCE(rail->strange));
+	carry_out(rail);
+	while (take_message(rail, message)) {
+		usb4_core_rail_control(rail->fsm, message);
+		carry_out(rail);
+	}
+	if (usb4_core_rail_deadline(rail->fsm) <= ktime_get_ns()) {
+		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_TIMER, 0);
+		carry_out(rail);
+	}
+}
+
+static void again(struct u4_rail *rail, unsigned long delay)
+{
+	/* Unless somebody has queued it for now. */
+	queue_delayed_work(u4_rails_wq, &rail->work, delay);
+}
+
+static void rail_work(struct work_struct *work)
+{
+	struct u4_rail *rail = container_of(work, struct u4_rail, work.work);
+	bool running = READ_ONCE(rail->running);
+	u64 deadline;
+	u64 now;
+
+	if (!rail->fsm) {
+		if (!running) {
+			complete_all(&rail->closed);
+			return;
+		}
+		if (!ensure_port(rail)) {
+			again(rail, msecs_to_jiffies(RETRY_MS));
+			return;
+		}
+		rail->fsm = usb4_core_rail_new(u4_core, rail->fsm_memory,
+					       usb4_core_rail_size(),
+					       rail->out_hop);
+		if (WARN_ON_ONCE(!rail->fsm))
+			return;
+	}
+	feed(rail);
+	if (usb4_core_rail_is_closed(rail->fsm)) {
+		/* The next one begins anew, if there is to be one. */
+		rail->fsm = NULL;
+		again(rail, 0);
+		return;
+	}
+	deadline = usb4_core_rail_deadline(rail->fsm);
+	now = ktime_get_ns();
+	if (deadline == U64_MAX)
+		return;
+	again(rail, deadline > now ? nsecs_to_jiffies(deadline - now) + 1 : 0);
+}
+
+/* What others call */
+
+/**
+ * u4_rail_new() - a service has appeared
+ * @svc: the service
+ *
+ * Return: the rail, stopped, or an error.
+ */
+struct u4_rail *u4_rail_new(struct tb_service *svc)
+{
+	struct u4_rail *rail;
+
+	rail = kzalloc(sizeof(*rail), GFP_KERNEL);
+	if (!rail)
+		return ERR_PTR(-ENOMEM);
+	rail->svc = svc;
+	rail->xd = tb_service_parent(svc);
+	INIT_DELAYED_WORK(&rail->work, rail_work);
+	init_completion(&rail->closed);
+	rail->fsm_memory = kvzalloc(usb4_core_rail_size(), GFP_KERNEL);
+	if (!rail->fsm_memory)
+		goto err_rail;
+	rail->packets = kcalloc(PACKETS, u4_service_packet_size(), GFP_KERNEL);
+	if (!rail->packets)
+		goto err_fsm;
+	spin_lock(&u4_rails_lock);
+	list_add_tail(&rail->list, &u4_rails);
+	spin_unlock(&u4_rails_lock);
+	return rail;
+
+err_fsm:
+	kvfree(rail->fsm_memory);
+err_rail:
+	kfree(rail);
+	return ERR_PTR(-ENOMEM);
+}
+
+/**
+ * u4_rail_start() - bring a rail up, and up again whenever it goes down
+ * @rail: the rail, stopped
+ */
+void u4_rail_start(struct u4_rail *rail)
+{
+	reinit_completion(&rail->closed);
+	WRITE_ONCE(rail->running, true);
+	kick(rail);
+}
+
+/**
+ * u4_rail_stop() - take a rail down
+ * @rail: the rail
+ *
+ * Takes leave of the peer, unless the cable is gone; about a second if it does
+ * not answer. When this returns, paths and rings are off.
+ */
+void u4_rail_stop(struct u4_rail *rail)
+{
+	if (!READ_ONCE(rail->running))
+		return;
+	WRITE_ONCE(rail->running, false);
+	set_bit(EVENT_CLOSE, &rail->events);
+	kick(rail);
+	wait_for_completion(&rail->closed);
+	cancel_delayed_work_sync(&rail->work);
+	clear_bit(EVENT_CLOSE, &rail->events);
+}
+
+/**
+ * u4_rail_free() - a service has gone
+ * @rail: the rail, stopped
+ */
+void u4_rail_free(struct u4_rail *rail)
+{
+	spin_lock(&u4_rails_lock);
+	list_del(&rail->list);
+	spin_unlock(&u4_rails_lock);
+	/* Nobody finds it any more; somebody may just have. */
+	cancel_delayed_work_sync(&rail->work);
+	close_port(rail);
+	kfree(rail->packets);
+	kvfree(rail->fsm_memory);
+	kfree(rail);
+	wake_up_all(&u4_links_wait);
+}
+
+/**
+ * u4_rail_receive() - a control message has come
+ * @route: from which direction
+ * @local: UUID of the router it was for
+ * @remote: UUID of the router it is from
+ * @message: the message
+ *
+ * Return: whether there is such a rail.
+ */
+bool u4_rail_receive(u64 route, const uuid_t *local, const uuid_t *remote,
+		     const u8 *message)
+{
+	struct u4_rail *rail;
+	u32 at;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list) {
+		if (rail->xd->route != route ||
+		    !uuid_equal(rail->xd->local_uuid, local) ||
+		    !uuid_equal(rail->xd->remote_uuid, remote))
+			continue;
+		if (rail->inbox_count < INBOX) {
+			at = (rail->inbox_head + rail->inbox_count) % INBOX;
+			memcpy(rail->inbox[at], message, USB4_CORE_CONTROL);
+			rail->inbox_count++;
+		}
+		kick(rail);
+		spin_unlock(&u4_rails_lock);
+		return true;
+	}
+	spin_unlock(&u4_rails_lock);
+	return false;
+}
+
+void usb4_home_port_strange(size_t handle, u8 index, u64 tag)
+{
+	struct u4_rail *rail = ((struct u4_port *)handle)->rail;
+
+	if (!rail)
+		return;
+	WRITE_ONCE(rail->strange, tag);
+	set_bit(EVENT_STRANGE, &rail->events);
+	kick(rail);
+}
+
+void usb4_home_port_down(size_t handle)
+{
+	struct u4_rail *rail = ((struct u4_port *)handle)->rail;
+
+	if (!rail)
+		return;
+	set_bit(EVENT_DOWN, &rail->events);
+	kick(rail);
+}
+
+/**
+ * u4_rails_expect() - whether a host may yet show up
+ * @node: the host
+ *
+ * Return: whether a cable leads there, or to somebody who has not said who.
+ */
+bool u4_rails_expect(const struct usb4_core_node *node)
+{
+	struct u4_rail *rail;
+	bool found = false;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list)
+		if (!rail->node_known || (rail->node.low == node->low &&
+					  rail->node.high == node->high))
+			found = true;
+	spin_unlock(&u4_rails_lock);
+	return found;
+}
+
+/**
+ * u4_rails_list() - the peers there are
+ * @peers: where to put them
+ * @up: for each, whether there is a link
+ * @room: how many there is room for
+ *
+ * Return: how many there are.
+ */
+u32 u4_rails_list(struct usb4_core_peer *peers, bool *up, u32 room)
+{
+	struct u4_rail *rail;
+	u32 count = 0;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list) {
+		if (!rail->node_known)
+			continue;
+		if (count < room) {
+			peers[count] = rail->peer;
+			up[count] = rail->link_up;
+		}
+		count++;
+	}
+	spin_unlock(&u4_rails_lock);
+	return count;
+}
+
+/**
+ * u4_rails_init() - be ready for rails
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int u4_rails_init(void)
+{
+	u4_rails_wq = alloc_workqueue("usb4_rdma", WQ_UNBOUND, 0);
+	return u4_rails_wq ? 0 : -ENOMEM;
+}
+
+/**
+ * u4_rails_exit() - no more rails
+ */
+void u4_rails_exit(void)
+{
+	destroy_workqueue(u4_rails_wq);
+}

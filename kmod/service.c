@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * How hosts find each other, and their control messages: docs/spec/usb4.md.
+ *
+ * In C because the thunderbolt driver's interface is. A host announces the
+ * service "usb4rdma" in its XDomain properties; where the other host does too,
+ * a service device appears and is a rail of ours. Control messages are XDomain
+ * requests of our own protocol that nobody answers.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/uuid.h>
+
+#include "usb4_rdma.h"
+
+/* docs/spec/usb4.md, sections 1 and 2 */
+#define SERVICE_KEY		"usb4rdma"
+#define SERVICE_PROTOCOL	1
+#define SERVICE_VERSION		1
+#define SERVICE_REVISION	1
+#define PACKET_CONTROL		1
+
+static const uuid_t service_uuid =
+	UUID_INIT(0x406da168, 0xed88, 0x4260,
+		  0x99, 0xf5, 0x43, 0x68, 0x8d, 0xd3, 0x93, 0xa4);
+
+static const uuid_t protocol_uuid =
+	UUID_INIT(0xfeba2201, 0x275d, 0x47af,
+		  0xb0, 0xa0, 0x24, 0xb2, 0xa8, 0x0f, 0x88, 0xc9);
+
+/**
+ * struct packet - a control message as it crosses the cable
+ * @route_hi: route to the receiver; bit 31 is set by the router it enters
+ * @route_lo: as above
+ * @length_sn: bits 5:0: double words after this one
+ * @protocol: protocol_uuid
+ * @type: PACKET_CONTROL
+ * @initiator: UUID of the sender's router
+ * @target: UUID of the receiver's router
+ * @message: the control message (docs/spec/wire.md, section 4)
+ *
+ * An array of double words to the control channel, which turns each of them
+ * around on the way out and on the way in.
+ */
+struct packet {
+	u32 route_hi;
+	u32 route_lo;
+	u32 length_sn;
+	uuid_t protocol;
+	u32 type;
+	uuid_t initiator;
+	uuid_t target;
+	u8 message[USB4_CORE_CONTROL];
+};
+
+static_assert(sizeof(struct packet) == 160);
+/* A control packet's 256 bytes, less those of its checksum. */
+static_assert(sizeof(struct packet) <= TB_FRAME_SIZE - 4);
+
+/* Double words of struct tb_xdomain_header, which @length_sn leaves out. */
+#define PACKET_LENGTH \
+	((sizeof(struct packet) - offsetof(struct packet, protocol)) / 4)
+
+static struct tb_property_dir *service_dir;
+
+/* Calls of receive() that are under way. */
+static atomic_t receiving = ATOMIC_INIT(0);
+
+/*
+ * A packet of our protocol, from any cable of any controller, in the work item
+ * of a control channel: no place to wait for anything. A route is the same on
+ * every controller; the UUIDs of both routers tell which cable it is.
+ */
+static int receive(const void *buf, size_t size, void *data)
+{
+	const struct packet *packet = buf;
+	u64 route;
+
+	if (size < sizeof(*packet) || packet->type != PACKET_CONTROL)
+		return 0;
+	atomic_inc(&receiving);
+	route = (u64)packet->route_hi << 32 | packet->route_lo;
+	u4_rail_receive(route & ~BIT_ULL(63), &packet->target,
+			&packet->initiator, packet->message);
+	atomic_dec(&receiving);
+	return 1;
+}
+
+static struct tb_protocol_handler protocol_handler = {
+	.uuid = &protocol_uuid,
+	.callback = receive,
+};
+
+/**
+ * u4_service_packet_size() - bytes of a packet for u4_service_send()
+ */
+size_t u4_service_packet_size(void)
+{
+	return sizeof(struct packet);
+}
+
+/**
+ * u4_service_send() - send a control message
+ * @xd: to whom
+ * @buf: memory for the packet, at which the control channel may still look
+ *	when this has returned
+ * @message: the message
+ *
+ * Return: 0 or an error, which is as good as a loss on the way.
+ */
+int u4_service_send(struct tb_xdomain *xd, void *buf, const u8 *message)
+{
+	struct packet *packet = buf;
+
+	packet->route_hi = upper_32_bits(xd->route);
+	packet->route_lo = lower_32_bits(xd->route);
+	packet->length_sn = PACKET_LENGTH;
+	packet->protocol = protocol_uuid;
+	packet->type = PACKET_CONTROL;
+	packet->initiator = *xd->local_uuid;
+	packet->target = *xd->remote_uuid;
+	memcpy(packet->message, message, sizeof(packet->message));
+	/* What is called a response is what is not waited for. */
+	return tb_xdomain_response(xd, packet, sizeof(*packet),
+				   TB_CFG_PKG_XDOMAIN_REQ);
+}
+
+static int service_probe(struct tb_service *svc)
+{
+	struct u4_rail *rail;
+
+	rail = u4_rail_new(svc);
+	if (IS_ERR(rail))
+		return PTR_ERR(rail);
+	tb_service_set_drvdata(svc, rail);
+	u4_rail_start(rail);
+	return 0;
+}
+
+/* Until 7.2 there was a second argument. */
+static int __maybe_unused service_probe_id(struct tb_service *svc,
+					   const struct tb_service_id *id)
+{
+	return service_probe(svc);
+}
+
+#define SERVICE_PROBE \
+	_Generic(((struct tb_service_driver *)NULL)->probe, \
+		 int (*)(struct tb_service *): service_probe, \
+		 int (*)(struct tb_service *, const struct tb_service_id *): \
+			service_probe_id)
+
+static void service_remove(struct tb_service *svc)
+{
+	struct u4_rail *rail = tb_service_get_drvdata(svc);
+
+	u4_rail_stop(rail);
+	u4_rail_free(rail);
+}
+
+static void service_shutdown(struct tb_service *svc)
+{
+	u4_rail_stop(tb_service_get_drvdata(svc));
+}
+
+static int service_suspend(struct device *dev)
+{
+	u4_rail_stop(dev_get_drvdata(dev));
+	return 0;
+}
+
+static int service_resume(struct device *dev)
+{
+	u4_rail_start(dev_get_drvdata(dev));
+	return 0;
+}
+
+static DEFINE_SIMPLE_DEV_PM_OPS(service_pm, service_suspend, service_resume);
+
+static const struct tb_service_id service_ids[] = {
+	{ TB_SERVICE(SERVICE_KEY, SERVICE_PROTOCOL) },
+	{ },
+};
+MODULE_DEVICE_TABLE(tbsvc, service_ids);
+
+static struct tb_service_driver service_driver = {
+	.driver = {
+		.owner = THIS_MODULE,
+		.name = KBUILD_MODNAME,
+		.pm = pm_sleep_ptr(&service_pm),
+	},
+	.probe = SERVICE_PROBE,
+	.remove = service_remove,
+	.shutdown = service_shutdown,
+	.id_table = service_ids,
+};
+
+static int announce(void)
+{
+	int ret = -ENOMEM;
+
+	service_dir = tb_property_create_dir(&service_uuid);
+	if (!service_dir)
+		return ret;
+	if (tb_property_add_immediate(service_dir, "prtcid",
+				      SERVICE_PROTOCOL) ||
+	    tb_property_add_immediate(service_dir, "prtcvers",
+				      SERVICE_VERSION) ||
+	    tb_property_add_immediate(service_dir, "prtcrevs",
+				      SERVICE_REVISION) ||
+	    tb_property_add_immediate(service_dir, "prtcstns", 0))
+		goto err_dir;
+	ret = tb_register_property_dir(SERVICE_KEY, service_dir);
+	if (ret)
+		goto err_dir;
+	return 0;
+
+err_dir:
+	tb_property_free_dir(service_dir);
+	return ret;
+}
+
+/*
+ * tb_unregister_protocol_handler() does not wait for calls of the handler. Its
+ * callers are work items: once each of them has given its processor away of its
+ * own accord, none is between looking the handler up and counting itself, or
+ * between that and our last instruction.
+ */
+static void forget_protocol(void)
+{
+	tb_unregister_protocol_handler(&protocol_handler);
+	synchronize_rcu_tasks();
+	while (atomic_read(&receiving))
+		schedule_timeout_uninterruptible(1);
+	synchronize_rcu_tasks();
+}
+
+/**
+ * u4_service_init() - announce the service and take rails
+ *
+ * Return: 0 or an error.
+ */
+int u4_service_init(void)
+{
+	int ret;
+
+	ret = tb_register_protocol_handler(&protocol_handler);
+	if (ret)
+		return ret;
+	ret = announce();
+	if (ret)
+		goto err_protocol;
+	ret = tb_register_service_driver(&service_driver);
+	if (ret)
+		goto err_announce;
+	return 0;
+
+err_announce:
+	tb_unregister_property_dir(SERVICE_KEY, service_dir);
+	tb_property_free_dir(service_dir);
+err_protocol:
+	forget_protocol();
+	return ret;
+}
+
+/**
+ * u4_service_exit() - take leave of all peers, and withdraw the service
+ */
+void u4_service_exit(void)
+{
+	tb_unregister_service_driver(&service_driver);
+	tb_unregister_property_dir(SERVICE_KEY, service_dir);
+	tb_property_free_dir(service_dir);
+	forget_protocol();
+}

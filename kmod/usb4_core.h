@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The border between the module's C and its core.
+ *
+ * usb4_core_*() are defined in Rust (crates/kobj), where each is described;
+ * usb4_home_*() are what the core needs, defined here in C. Only plain C calls
+ * cross, with integers, pointers and the structures below. `cargo test -p
+ * xtask` compares every prototype with its other side, and both compilers
+ * check the layouts.
+ *
+ * Unless it says "may sleep", a function of the core does not; unless it says
+ * otherwise, it is called in process context. Functions marked "any context"
+ * may be called with interrupts off.
+ */
+#ifndef USB4_CORE_H
+#define USB4_CORE_H
+
+#include <linux/build_bug.h>
+#include <linux/stddef.h>
+#include <linux/types.h>
+
+struct usb4_core;
+struct usb4_core_link;
+struct usb4_core_rail;
+
+/* Frames and descriptors taken off the rings at a time. */
+#define USB4_CORE_BATCH		64
+
+/* Bytes of a control message (docs/spec/wire.md, section 4). */
+#define USB4_CORE_CONTROL	96
+
+/**
+ * struct usb4_core_node - a host's node id
+ * @low: its lower 64 bits
+ * @high: its upper 64 bits
+ */
+struct usb4_core_node {
+	u64 low;
+	u64 high;
+};
+
+/**
+ * struct usb4_core_addr - an endpoint's address; struct usb4_ring_addr
+ * @node: its host
+ * @ep: its number
+ * @incarnation: which of those that had the number
+ */
+struct usb4_core_addr {
+	struct usb4_core_node node;
+	u32 ep;
+	u32 incarnation;
+};
+
+/**
+ * struct usb4_core_limits - what the core is made for
+ * @max_links: links, the loopback link included
+ * @rx_ring: descriptors of a receive ring
+ * @tx_ring: descriptors of a transmit ring
+ * @tx_slots: transmit buffers of a link
+ * @rx_tokens: receive buffers of a link
+ * @grace: nanoseconds the hand-over timer runs
+ * @max_depth: entries of a queue
+ * @max_message: bytes of a message
+ * @max_cqs: completion queues of a client
+ * @max_cq_entries: entries of these together
+ * @max_eps: endpoints of a client
+ * @max_ahs: address handles of a client
+ * @max_mrs: memory regions of a client
+ * @default_ahs: address handles of an endpoint whose creator did not say
+ * @max_mr_bytes: bytes of a client's memory regions
+ */
+struct usb4_core_limits {
+	u32 max_links;
+	u32 rx_ring;
+	u32 tx_ring;
+	u32 tx_slots;
+	u32 rx_tokens;
+	u32 grace;
+	u32 max_depth;
+	u32 max_message;
+	u32 max_cqs;
+	u32 max_cq_entries;
+	u32 max_eps;
+	u32 max_ahs;
+	u32 max_mrs;
+	u32 default_ahs;
+	u64 max_mr_bytes;
+};
+
+/**
+ * struct usb4_core_peer - what a session was agreed with
+ * @node: the host at the other end, as it calls itself
+ * @tx_tag: tag of frames sent
+ * @rx_tag: tag of frames received
+ * @max_ack_delay: nanoseconds it holds an acknowledgement back
+ * @tx_hop: HopID of its frames
+ * @features: features in force
+ * @max_flows: incoming flows it holds
+ * @max_reads: reads and atomics it answers at a time
+ * @ring: slots of its receive ring
+ * @rate_mbps: what the rail is taken to carry until that is measured
+ */
+struct usb4_core_peer {
+	struct usb4_core_node node;
+	u64 tx_tag;
+	u64 rx_tag;
+	u64 max_ack_delay;
+	u32 tx_hop;
+	u32 features;
+	u32 max_flows;
+	u32 max_reads;
+	u32 ring;
+	u32 rate_mbps;
+};
+
+enum usb4_core_order_kind {
+	USB4_CORE_ORDER_NONE	= 0,
+	USB4_CORE_ORDER_SEND	= 1,
+	USB4_CORE_ORDER_ENABLE	= 2,
+	USB4_CORE_ORDER_DISABLE	= 3,
+	USB4_CORE_ORDER_UP	= 4,
+	USB4_CORE_ORDER_DOWN	= 5,
+};
+
+/**
+ * struct usb4_core_order - what a rail's state machine wants done
+ * @kind: enum usb4_core_order_kind
+ * @value: ENABLE: HopID of the peer's frames; DOWN: why
+ * @message: SEND: the control message
+ * @peer: UP: the peer
+ */
+struct usb4_core_order {
+	u32 kind;
+	u32 value;
+	u8 message[USB4_CORE_CONTROL];
+	struct usb4_core_peer peer;
+};
+
+enum usb4_core_rail_event {
+	USB4_CORE_RAIL_TIMER		= 0,
+	USB4_CORE_RAIL_PATHS_ENABLED	= 1,
+	USB4_CORE_RAIL_PATHS_DISABLED	= 2,
+	USB4_CORE_RAIL_STRANGE		= 3,
+	USB4_CORE_RAIL_CLOSE		= 4,
+	USB4_CORE_RAIL_ABORT		= 5,
+};
+
+/**
+ * struct usb4_core_frame - a received frame whose descriptor was replaced
+ * @bytes: its bytes, which stay as they are until it is released
+ * @token: its buffer
+ * @len: how many
+ * @rail: the rail it came on
+ * @reserved: 0
+ */
+struct usb4_core_frame {
+	const u8 *bytes;
+	u32 token;
+	u16 len;
+	u8 rail;
+	u8 reserved;
+};
+
+/**
+ * struct usb4_core_sent - a transmit descriptor that was consumed
+ * @slot: its buffer
+ * @rail: the rail it was posted to
+ * @reserved: 0
+ */
+struct usb4_core_sent {
+	u16 slot;
+	u8 rail;
+	u8 reserved;
+};
+
+/**
+ * struct usb4_core_arrived - what was found on a link's rings
+ * @frames: room for USB4_CORE_BATCH frames
+ * @sent: room for USB4_CORE_BATCH descriptors
+ * @frame_count: frames found
+ * @sent_count: descriptors found
+ */
+struct usb4_core_arrived {
+	struct usb4_core_frame *frames;
+	struct usb4_core_sent *sent;
+	u32 frame_count;
+	u32 sent_count;
+};
+
+/**
+ * struct usb4_core_queue - memory of a queue
+ * @words: the words, zeroed
+ * @count: how many
+ * @handle: what usb4_home_put_queue() is called with, once
+ */
+struct usb4_core_queue {
+	u64 *words;
+	size_t count;
+	size_t handle;
+};
+
+/**
+ * struct usb4_core_cq_params - a completion queue to be created
+ * @client: whose
+ * @depth: entries
+ * @queue: its memory
+ * @waker: what usb4_home_wake() is called with
+ * @memory: a block of usb4_core_cq_size() bytes
+ * @size: bytes of it
+ */
+struct usb4_core_cq_params {
+	u32 client;
+	u32 depth;
+	struct usb4_core_queue queue;
+	size_t waker;
+	u8 *memory;
+	size_t size;
+};
+
+/**
+ * struct usb4_core_ep_params - an endpoint to be created
+ * @client: whose
+ * @kind: USB4_RING_EP_*
+ * @send_cq: completion queue of its submissions
+ * @recv_cq: completion queue of its receives
+ * @sq_depth: entries of its submission queue
+ * @rq_depth: entries of its receive queue
+ * @sq: memory of its submission queue
+ * @rq: memory of its receive queue
+ * @handles: address handles
+ * @reserved: 0
+ * @memory: a block of usb4_core_ep_size() bytes
+ * @size: bytes of it
+ */
+struct usb4_core_ep_params {
+	u32 client;
+	u32 kind;
+	u32 send_cq;
+	u32 recv_cq;
+	u32 sq_depth;
+	u32 rq_depth;
+	struct usb4_core_queue sq;
+	struct usb4_core_queue rq;
+	u32 handles;
+	u32 reserved;
+	u8 *memory;
+	size_t size;
+};
+
+/**
+ * struct usb4_core_mr_params - memory to be registered
+ * @client: whose
+ * @access: USB4_RING_ACCESS_*
+ * @addr: address of its first byte
+ * @len: bytes
+ * @mem: what usb4_home_unpin() is called with, once
+ * @bound: not 0: @peer is the only host that may use it
+ * @peer: see @bound
+ * @local_key: written: key for the client's own entries
+ * @reserved: 0
+ * @remote_key: written: key for peers
+ */
+struct usb4_core_mr_params {
+	u32 client;
+	u32 access;
+	u64 addr;
+	u64 len;
+	size_t mem;
+	u64 bound;
+	struct usb4_core_node peer;
+	u32 local_key;
+	u32 reserved;
+	u64 remote_key;
+};
+
+/**
+ * struct usb4_core_link_status - what has happened on a link
+ * @node: the host at the other end
+ * @frames_tx: frames sent
+ * @frames_rx: frames taken
+ * @frames_lost: frames sent again
+ * @frames_dropped: frames not taken
+ */
+struct usb4_core_link_status {
+	struct usb4_core_node node;
+	u64 frames_tx;
+	u64 frames_rx;
+	u64 frames_lost;
+	u64 frames_dropped;
+};
+
+enum usb4_core_queue_kind {
+	USB4_CORE_QUEUE_SQ = 0,
+	USB4_CORE_QUEUE_RQ = 1,
+	USB4_CORE_QUEUE_CQ = 2,
+};
+
+/* The same numbers are asserted in crates/kobj/src/abi.rs. */
+static_assert(sizeof(struct usb4_core_node) == 16);
+static_assert(sizeof(struct usb4_core_addr) == 24);
+static_assert(sizeof(struct usb4_core_limits) == 64);
+static_assert(offsetof(struct usb4_core_limits, max_mr_bytes) == 56);
+static_assert(sizeof(struct usb4_core_peer) == 64);
+static_assert(offsetof(struct usb4_core_peer, rate_mbps) == 60);
+static_assert(sizeof(struct usb4_core_order) == 168);
+static_assert(offsetof(struct usb4_core_order, peer) == 104);
+static_assert(sizeof(struct usb4_core_frame) == 16);
+static_assert(sizeof(struct usb4_core_sent) == 4);
+static_assert(sizeof(struct usb4_core_arrived) == 24);
+static_assert(sizeof(struct usb4_core_queue) == 24);
+static_assert(sizeof(struct usb4_core_cq_params) == 56);
+static_assert(sizeof(struct usb4_core_ep_params) == 96);
+static_assert(offsetof(struct usb4_core_ep_params, handles) == 72);
+static_assert(sizeof(struct usb4_core_mr_params) == 72);
+static_assert(offsetof(struct usb4_core_mr_params, remote_key) == 64);
+static_assert(sizeof(struct usb4_core_link_status) == 48);
+
+/* The device: crates/kobj/src/device.rs */
+void usb4_core_limits(struct usb4_core_limits *limits);
+size_t usb4_core_size(void);
+struct usb4_core *usb4_core_new(u8 *memory, size_t size,
+				const struct usb4_core_node *node);
+
+/* Rail bring-up: crates/kobj/src/bringup.rs */
+size_t usb4_core_rail_size(void);
+struct usb4_core_rail *usb4_core_rail_new(const struct usb4_core *core,
+					  u8 *memory, size_t size, u32 tx_hop);
+bool usb4_core_rail_control(struct usb4_core_rail *rail, const u8 *message);
+void usb4_core_rail_event(struct usb4_core_rail *rail, u32 what, u64 value);
+void usb4_core_rail_next(struct usb4_core_rail *rail,
+			 struct usb4_core_order *order);
+u64 usb4_core_rail_deadline(const struct usb4_core_rail *rail);
+bool usb4_core_rail_is_closed(const struct usb4_core_rail *rail);
+u32 usb4_core_rail_refused(const struct usb4_core_rail *rail);
+
+/* Links: crates/kobj/src/links.rs; usb4_core_link_end() may sleep */
+size_t usb4_core_link_size(const struct usb4_core *core,
+			   const struct usb4_core_peer *peer);
+struct usb4_core_link *usb4_core_link_new(const struct usb4_core *core,
+					  u8 *memory, size_t size, size_t port,
+					  const struct usb4_core_peer *peer,
+					  s32 *error);
+s32 usb4_core_link_end(const struct usb4_core *core,
+		       const struct usb4_core_link *link);
+bool usb4_core_link_is_up(const struct usb4_core *core,
+			  const struct usb4_core_node *node);
+bool usb4_core_link_status(const struct usb4_core *core,
+			   const struct usb4_core_link *link,
+			   struct usb4_core_link_status *status);
+
+/*
+ * Driving them: crates/kobj/src/drive.rs. usb4_core_submit(), _progress() and
+ * _nudge() are called inside of an RCU read-side critical section, which keeps
+ * the ports they come across; _link_notify() and _link_expired() in any
+ * context.
+ */
+bool usb4_core_submit(const struct usb4_core *core, u32 ep);
+bool usb4_core_progress(const struct usb4_core *core);
+void usb4_core_nudge(const struct usb4_core *core);
+u64 usb4_core_link_run(const struct usb4_core *core,
+		       const struct usb4_core_link *link);
+bool usb4_core_link_notify(const struct usb4_core *core,
+			   const struct usb4_core_link *link);
+u32 usb4_core_link_expired(const struct usb4_core *core,
+			   const struct usb4_core_link *link);
+
+/* Clients and what they own: crates/kobj/src/objects.rs; these may sleep */
+size_t usb4_core_queue_size(u32 what, u32 depth);
+s32 usb4_core_add_client(const struct usb4_core *core, u32 *client);
+s32 usb4_core_remove_client(const struct usb4_core *core, u32 client);
+size_t usb4_core_cq_size(u32 depth);
+s32 usb4_core_create_cq(const struct usb4_core *core,
+			const struct usb4_core_cq_params *params, u32 *cq);
+s32 usb4_core_destroy_cq(const struct usb4_core *core, u32 client, u32 cq);
+size_t usb4_core_ep_size(u32 handles);
+s32 usb4_core_create_ep(const struct usb4_core *core,
+			const struct usb4_core_ep_params *params, u32 *ep,
+			struct usb4_core_addr *addr);
+s32 usb4_core_destroy_ep(const struct usb4_core *core, u32 client, u32 ep);
+s32 usb4_core_create_ah(const struct usb4_core *core, u32 client, u32 ep,
+			bool connected, const struct usb4_core_addr *dst,
+			u32 *ah);
+s32 usb4_core_destroy_ah(const struct usb4_core *core, u32 client, u32 ep,
+			 u32 ah);
+s32 usb4_core_source(const struct usb4_core *core, u32 src,
+		     struct usb4_core_addr *addr);
+s32 usb4_core_register(const struct usb4_core *core,
+		       struct usb4_core_mr_params *params);
+s32 usb4_core_deregister(const struct usb4_core *core, u32 client, u32 key);
+s32 usb4_core_reclaim(const struct usb4_core *core, u32 client, u32 key,
+		      bool force);
+
+/* What the core needs of a kernel: home.c */
+u64 usb4_home_now(void);
+u64 usb4_home_random(void);
+u32 usb4_home_crc32c(u32 crc, const u8 *bytes, size_t len);
+void usb4_home_relax(void);
+void usb4_home_lock_init(u64 *word);
+void usb4_home_lock(u64 *word);
+void usb4_home_unlock(u64 *word);
+
+/* Of a client: chardev.c; _wake() and _region_idle() with a lock held */
+void usb4_home_wake(size_t waker);
+void usb4_home_region_idle(u32 client);
+void usb4_home_put_queue(size_t queue);
+
+/* Of registered memory: memory.c */
+void usb4_home_unpin(size_t mem);
+u64 usb4_home_fetch_add(size_t mem, u64 offset, u64 add);
+u64 usb4_home_compare_swap(size_t mem, u64 offset, u64 compare, u64 swap);
+void usb4_home_store(size_t mem, u64 offset, u64 value);
+
+/* Of a port: port.c and link.c; all of them with a lock held */
+void usb4_home_port_write(size_t port, u16 slot, u16 at, const u8 *bytes,
+			  size_t len);
+void usb4_home_port_gather(size_t port, u16 slot, u16 at, u16 len, size_t mem,
+			   u64 offset);
+void usb4_home_port_seal(size_t port, u16 slot, u16 from, u16 to);
+void usb4_home_port_post(size_t port, u8 rail, u16 slot, u16 len,
+			 const u8 *header);
+void usb4_home_port_scatter(size_t port, u32 token, u16 at, u16 len,
+			    size_t mem, u64 offset);
+void usb4_home_port_release(size_t port, u32 token);
+void usb4_home_port_poll(size_t port, struct usb4_core_arrived *arrived);
+void usb4_home_port_arm(size_t port);
+void usb4_home_port_hand_over(size_t port);
+void usb4_home_port_strange(size_t port, u8 rail, u64 tag);
+void usb4_home_port_down(size_t port);
+
+#endif /* USB4_CORE_H */
