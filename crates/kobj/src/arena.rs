@@ -2,8 +2,8 @@
 
 use usb4_engine::Slab;
 
-/// Alignment of everything cut from a block; `kvzalloc` promises 8 only.
-const ALIGN: usize = 16;
+/// Alignment of a block's start, and the largest of what is cut from it: a cache line. `kvzalloc` promises 8 only.
+const ALIGN: usize = 64;
 
 /// Cuts a block from its start. Without a block it only measures: the same cuts, made first without one, say how large
 /// the block must be.
@@ -16,7 +16,7 @@ pub(crate) struct Arena {
 
 impl Arena {
     /// Measures.
-    pub(crate) fn measuring() -> Self {
+    fn measuring() -> Self {
         Self {
             base: core::ptr::null_mut(),
             size: usize::MAX,
@@ -38,9 +38,13 @@ impl Arena {
         })
     }
 
-    /// Bytes a block needs for what was cut.
-    pub(crate) fn measured(&self) -> usize {
-        self.used.saturating_add(ALIGN)
+    /// Bytes a block needs for what `cut` cuts; 0 if no block will do.
+    pub(crate) fn measure<T>(cut: impl FnOnce(&mut Self) -> Option<T>) -> usize {
+        let mut arena = Self::measuring();
+        match cut(&mut arena) {
+            Some(_) => arena.used.saturating_add(ALIGN),
+            None => 0,
+        }
     }
 
     /// Elements, each a default. `None` if there is no room. Nothing but empty slabs while measuring.

@@ -25,9 +25,7 @@ pub const RAIL_ABORT: u32 = 5;
 /// Bytes of memory a rail's state machine takes.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_rail_size() -> usize {
-    let mut arena = Arena::measuring();
-    let _ = arena.room::<RailFsm>();
-    arena.measured()
+    Arena::measure(|arena| arena.room::<RailFsm>())
 }
 
 /// A state machine that begins to offer, in the `size` bytes at `memory`; null if they are too few. `tx_hop` is the HopID

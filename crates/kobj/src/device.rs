@@ -103,10 +103,7 @@ pub extern "C" fn usb4_core_limits(limits: &mut Limits) {
 /// Bytes of memory the device takes.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_size() -> usize {
-    let mut arena = Arena::measuring();
-    // Nothing to be had but sizes; it cannot run out.
-    let _ = cut(&mut arena, &config(Node::default()));
-    arena.measured()
+    Arena::measure(|arena| cut(arena, &config(Node::default())))
 }
 
 /// Makes the device in the `size` bytes at `memory`; null if they are too few.

@@ -154,9 +154,7 @@ fn measure<T: Default + 'static, U>(arena: &mut Arena, make: fn(Slab<T>) -> U, c
 /// Bytes of memory a link to `peer` takes.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_link_size(core: &Core, peer: &Peer) -> usize {
-    let mut arena = Arena::measuring();
-    let _ = cut(&mut arena, &config(core.device.node(), peer));
-    arena.measured()
+    Arena::measure(|arena| cut(arena, &config(core.device.node(), peer)))
 }
 
 /// Makes a link to `peer` in the `size` bytes at `memory`, with one rail that is up. `port` is what the `usb4_home_port_*`

@@ -53,9 +53,7 @@ pub extern "C" fn usb4_core_remove_client(core: &Core, client: u32) -> i32 {
 /// Bytes of memory a completion queue takes, beside its words.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_cq_size(depth: u32) -> usize {
-    let mut arena = Arena::measuring();
-    let _ = arena.slab::<usb4_device::OpSlot>(depth as usize);
-    arena.measured()
+    Arena::measure(|arena| arena.slab::<usb4_device::OpSlot>(depth as usize))
 }
 
 /// See [`usb4_device::Device::create_cq`]. The reference on its queue is taken in any case.
@@ -96,9 +94,7 @@ pub extern "C" fn usb4_core_destroy_cq(core: &Core, client: u32, cq: u32) -> i32
 /// Bytes of memory an endpoint with that many address handles takes, beside its queues.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_ep_size(handles: u32) -> usize {
-    let mut arena = Arena::measuring();
-    let _ = arena.slab::<usb4_device::AhSlot>(handles as usize);
-    arena.measured()
+    Arena::measure(|arena| arena.slab::<usb4_device::AhSlot>(handles as usize))
 }
 
 /// See [`usb4_device::Device::create_endpoint`]. The references on its queues are taken in any case.
