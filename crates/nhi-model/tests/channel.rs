@@ -125,7 +125,7 @@ fn a_host_that_takes_no_replies_waits_with_its_requests() {
     for i in 0..200 {
         rig.send_control(
             0,
-            &ControlPacket::new(1, vec![0, 0, ROUTER << 25 | 1 << 13 | i % 16]),
+            &ControlPacket::new(1, vec![0, 0, ROUTER << 25 | 1 << 13 | (i % 16)]),
         );
     }
     let counters = rig.counters(0);

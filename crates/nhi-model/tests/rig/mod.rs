@@ -3,8 +3,11 @@
     dead_code,
     unreachable_pub,
     clippy::unwrap_used,
-    clippy::cast_possible_truncation
+    clippy::cast_possible_truncation,
+    reason = "each test uses a part of it; a panic is how a test fails"
 )]
+
+pub mod hostile;
 
 use usb4_nhi_model::{
     BAR0_SIZE, Command, CommandError, ControlPacket, Counters, Env, Event, Fabric, Nanos, Nhi, Reply, Stats,
@@ -41,6 +44,8 @@ pub struct World {
     pub memory: Vec<Vec<u8>>,
     pub interrupts: Vec<Vec<u16>>,
     pub log: Vec<String>,
+    /// Keep a log.
+    pub record: bool,
     pub accesses: usize,
     /// Bytes of memory that exist; beyond, accesses fail.
     pub limit: usize,
@@ -77,6 +82,9 @@ impl Env for World {
     }
 
     fn observe(&mut self, now: Nanos, event: &Event<'_>) {
+        if !self.record {
+            return;
+        }
         self.log.push(match event {
             Event::Frame {
                 at, hop, bytes, fate, ..
@@ -120,6 +128,7 @@ impl Rig {
             memory: vec![vec![0; MEMORY]; count],
             interrupts: vec![Vec::new(); count],
             log: Vec::new(),
+            record: true,
             accesses: 0,
             limit: MEMORY,
         };
@@ -329,12 +338,18 @@ impl Rig {
 
     /// The next packet from ring 0, whose buffer is posted again.
     pub fn receive(&mut self, n: usize) -> Option<ControlPacket> {
+        let got = self.receive_raw(n)?;
+        Some(ControlPacket::decode(got.eof, &got.bytes).unwrap())
+    }
+
+    /// The same, whatever is in it.
+    pub fn receive_raw(&mut self, n: usize) -> Option<Got> {
         let index = self.channel[n][0];
         let got = self.got(n, 0, index)?;
         assert_eq!(got.sof, 0, "Linux warns of a SOF on ring 0");
         self.channel[n][0] += 1;
         self.post_rx(n, 0, index + SIZE - 1..index + SIZE);
-        Some(ControlPacket::decode(got.eof, &got.bytes).unwrap())
+        Some(got)
     }
 
     pub fn receive_all(&mut self, n: usize) -> Vec<ControlPacket> {
