@@ -8,6 +8,7 @@ pub mod control_parse;
 pub mod frame_parse;
 mod input;
 pub mod link_events;
+pub mod nhi_hostile;
 pub mod queue_hostile;
 pub mod rail_control;
 
@@ -75,5 +76,10 @@ mod tests {
     #[test]
     fn queue_hostile_survives_its_seeds() {
         try_all(crate::queue_hostile::run, &crate::queue_hostile::seeds());
+    }
+
+    #[test]
+    fn nhi_hostile_survives_its_seeds() {
+        try_all(crate::nhi_hostile::run, &crate::nhi_hostile::seeds());
     }
 }
