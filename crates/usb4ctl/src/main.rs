@@ -19,7 +19,7 @@ use clap::{Parser, Subcommand};
 #[command(version, max_term_width = 100)]
 struct Arguments {
     /// Device: soft:NAME (software cable, the device in this process), soft:NAME,detached[=HOST] (in a process that
-    /// all programs naming the same HOST share) or /dev/usb4ring (the kernel module's, not available yet)
+    /// all programs naming the same HOST share) or /dev/usb4ring (the kernel module's; this one if none is named)
     #[arg(long, env = "USB4_DEVICE", global = true)]
     device: Option<String>,
     #[command(subcommand)]

@@ -1,9 +1,10 @@
 //! Standard output that may be closed or full: an error like any other, not a panic.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
+use usb4_ring::EpAddr;
 
 /// Standard output cannot be written.
 #[derive(Debug)]
@@ -34,4 +35,17 @@ pub(crate) fn line(text: impl fmt::Display) -> Result<()> {
     Ok(writeln!(out, "{text}")
         .and_then(|()| out.flush())
         .map_err(Unwritable)?)
+}
+
+/// Prints a server's address, alone for programs; people are told what to do with it.
+///
+/// # Errors
+///
+/// [`Unwritable`].
+pub(crate) fn announce(command: &str, address: &EpAddr) -> Result<()> {
+    line(address)?;
+    if io::stdout().is_terminal() {
+        eprintln!("at the other end: usb4ctl {command} {address}");
+    }
+    Ok(())
 }

@@ -6,13 +6,13 @@ use anyhow::{Result, ensure};
 use usb4_ring::{Access, AddressHandle, MemoryRegion, Status, WorkRequest};
 
 use crate::address;
-use crate::output::line;
+use crate::output::{announce, line};
 use crate::session::{Session, message_len, size};
 
 /// Longest ping a server answers.
 const MAX_SIZE: u64 = 1 << 20;
-/// Receives a server keeps posted.
-const SERVER_RECEIVES: u64 = 16;
+/// Receives a server keeps posted: all together are less memory than anybody may pin by default (8 MiB).
+const SERVER_RECEIVES: u64 = 4;
 const RECEIVED: u64 = 1 << 32;
 
 /// Measures round trips to a peer. The server sleeps between pings, so a time includes its wake-up; `usb4ctl bench`
@@ -46,7 +46,7 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
 }
 
 fn serve(mut session: Session) -> Result<()> {
-    line(session.ep.address())?;
+    announce("ping", &session.ep.address())?;
     let memory = session
         .device
         .alloc(size(MAX_SIZE * SERVER_RECEIVES)?, Access::LOCAL)?;

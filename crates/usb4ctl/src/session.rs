@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use usb4_ring::{
-    AddressHandle, Backend, Completion, Cq, Device, Endpoint, EndpointConfig, EpAddr, Error, Status,
+    AddressHandle, Backend, Completion, Cq, Device, Endpoint, EndpointConfig, EpAddr, KERNEL_DEVICE, Status,
 };
 
 /// Entries of the session's queues.
@@ -14,23 +14,13 @@ pub(crate) const DEPTH: u32 = 512;
 /// Peers a session remembers at most: a server outlives many clients.
 const MAX_PEERS: usize = 64;
 
-/// Opens the device named on the command line or in the environment.
+/// Opens the device named on the command line or in the environment, else the kernel's.
 ///
 /// # Errors
 ///
 /// Whatever keeps it from opening.
 pub(crate) fn open(device: Option<&str>) -> Result<Device> {
-    let opened = match device {
-        Some(spec) => Device::open(spec),
-        None => Err(Error::NoDevice),
-    };
-    match opened {
-        Err(Error::NoDevice) => bail!(
-            "no device named: set USB4_DEVICE=soft:NAME for the software cable between processes of this machine \
-             (the kernel module's /dev/usb4ring is not available yet)"
-        ),
-        opened => Ok(opened?),
-    }
+    Ok(Device::open(device.unwrap_or(KERNEL_DEVICE))?)
 }
 
 /// A backend's name for programs, and what it is for people.
@@ -95,12 +85,15 @@ impl Session {
         Ok(handle)
     }
 
-    /// Drives the device once and takes one completion, if there is one.
+    /// Takes one completion, if there is one; drives the device once if there is none at first.
     pub(crate) fn poll(&mut self) -> Option<Completion> {
         if let Some(done) = self.ready.pop_front() {
             return Some(done);
         }
-        self.device.progress();
+        // Others may have driven it: to do so as well may cost a system call.
+        if self.cq.is_empty() {
+            self.device.progress();
+        }
         let mut batch = [Completion::default(); 32];
         let count = self.cq.poll(&mut batch);
         self.ready.extend(batch.iter().take(count));

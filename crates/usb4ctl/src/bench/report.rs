@@ -18,7 +18,7 @@ pub(super) struct Report {
     /// What the backend is, for people.
     #[serde(skip)]
     place: &'static str,
-    /// `software`, or `hardware` for the kernel's device.
+    /// `software`, or `usb4` for the kernel's device: its cables, which may be emulated.
     pub(super) medium: &'static str,
     pub(super) op: Operation,
     pub(super) rows: Vec<Row>,
@@ -53,7 +53,7 @@ impl Row {
 impl Report {
     pub(super) fn new(info: &DeviceInfo, op: Operation, rows: Vec<Row>) -> Self {
         let medium = match info.backend {
-            usb4_ring::Backend::Kernel => "hardware",
+            usb4_ring::Backend::Kernel => "usb4",
             _ => "software",
         };
         let (backend, place) = backend(info.backend);

@@ -7,7 +7,7 @@ use usb4_ring::{Access, AddressHandle, Buffer, MemoryRegion, Op, Remote, Status,
 
 use super::protocol::{Kind, LEN, Operation, Reply, Run};
 use super::{bandwidth, check, latency};
-use crate::output::line;
+use crate::output::announce;
 use crate::session::{Session, message_len, size};
 
 /// How long one end waits for the other before it gives up.
@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// When the device fails.
 pub(super) fn serve(mut session: Session) -> Result<()> {
-    line(session.ep.address())?;
+    announce("bench", &session.ep.address())?;
     let mut requests = Requests {
         memory: session.device.alloc(LEN, Access::LOCAL)?,
         posted: false,
