@@ -1,9 +1,8 @@
 //! The loop: sockets, the model's deadline, and mapped doorbells.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
@@ -11,9 +10,11 @@ use rustix::io::Errno;
 use usb4_nhi_model::{Fabric, MappedPage, Nanos, Nhi, PciId, Topology, TopologyError};
 
 use crate::connection::{Connection, ConnectionError, Received};
+use crate::control::Control;
 use crate::machine::Machine;
 use crate::pages::Pages;
 use crate::session::Session;
+use crate::sockets::{Interest, Socket, Source, watch};
 
 /// What to emulate, and how.
 #[derive(Clone, Debug)]
@@ -79,6 +80,7 @@ const EVENTS: usize = 32;
 pub struct Emulator {
     machine: Machine,
     seats: Vec<Seat>,
+    control: Control,
     epoll: OwnedFd,
     options: Options,
     /// When a mapped register last changed.
@@ -99,41 +101,11 @@ struct Client {
     connection: Connection,
     session: Session,
     /// What epoll waits for.
-    interest: epoll::EventFlags,
-}
-
-/// A listening socket, whose name goes when it does.
-#[derive(Debug)]
-struct Socket {
-    path: PathBuf,
-    listener: UnixListener,
-}
-
-/// What an event is about, as epoll carries it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Stop,
-    Seat(usize),
-}
-
-impl Source {
-    fn data(self) -> epoll::EventData {
-        epoll::EventData::new_u64(match self {
-            Self::Stop => u64::MAX,
-            Self::Seat(seat) => seat as u64,
-        })
-    }
-
-    fn of(data: epoll::EventData) -> Self {
-        usize::try_from(data.u64()).map_or(Self::Stop, |index| match index {
-            usize::MAX => Self::Stop,
-            seat => Self::Seat(seat),
-        })
-    }
+    interest: Interest,
 }
 
 impl Emulator {
-    /// Makes the sockets `nhi0.sock`, `nhi1.sock` ... in the folder.
+    /// Makes the sockets in the folder: `nhi0.sock`, `nhi1.sock` ..., `ctl.sock` and `mark.sock`.
     pub fn new(options: Options) -> Result<Self, StartError> {
         let topology = &options.topology;
         let nhis = topology.nhis();
@@ -144,22 +116,19 @@ impl Emulator {
         let pages: io::Result<Vec<_>> = (0..nhis).map(|_| Pages::new(options.map.pages())).collect();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
         let mut seats = Vec::new();
-        for index in 0..nhis {
+        for (index, seat) in (0..nhis).zip(0u32..) {
             let socket = Socket::listen(options.dir.join(format!("nhi{index}.sock")))?;
-            watch(
-                &epoll,
-                &socket.listener,
-                Source::Seat(index),
-                epoll::EventFlags::IN,
-            )?;
+            watch(&epoll, socket.listener(), Source::Seat(seat))?;
             seats.push(Seat {
                 nhi: Nhi(index),
                 socket,
                 client: None,
             });
         }
+        let machine = Machine::new(fabric, pages?);
         Ok(Self {
-            machine: Machine::new(fabric, pages?),
+            control: Control::new(&options.dir, &epoll, &machine)?,
+            machine,
             seats,
             epoll,
             options,
@@ -169,7 +138,7 @@ impl Emulator {
 
     /// Serves until `stop` can be read.
     pub fn run(&mut self, stop: BorrowedFd<'_>) -> io::Result<()> {
-        watch(&self.epoll, stop, Source::Stop, epoll::EventFlags::IN)?;
+        watch(&self.epoll, stop, Source::Stop)?;
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             let timeout = self.timeout();
@@ -186,6 +155,9 @@ impl Emulator {
                 match Source::of(event.data) {
                     Source::Stop => return Ok(()),
                     Source::Seat(index) => self.serve(index),
+                    Source::Control => self.control.accept(&self.epoll, false),
+                    Source::Marks => self.control.accept(&self.epoll, true),
+                    Source::Line(index) => self.control.serve(&self.epoll, index, &mut self.machine),
                 }
             }
             self.look();
@@ -227,8 +199,8 @@ impl Emulator {
     }
 
     /// Does what a seat's socket asks for.
-    fn serve(&mut self, index: usize) {
-        let Some(seat) = self.seats.get_mut(index) else {
+    fn serve(&mut self, index: u32) {
+        let Some(seat) = usize::try_from(index).ok().and_then(|at| self.seats.get_mut(at)) else {
             return;
         };
         let nhi = seat.nhi;
@@ -246,8 +218,8 @@ impl Emulator {
         if seat.client.take().is_some_and(|client| client.session.is_open()) {
             self.machine.disconnect(nhi);
         }
-        let listener = &seat.socket.listener;
-        if let Err(error) = watch(&self.epoll, listener, Source::Seat(index), epoll::EventFlags::IN) {
+        let listener = seat.socket.listener();
+        if let Err(error) = watch(&self.epoll, listener, Source::Seat(index)) {
             tracing::warn!("{nhi}: no guest can attach any more: {error}");
         }
     }
@@ -267,20 +239,15 @@ impl Map {
 
 impl Seat {
     /// Takes the next client; while it is there the others wait.
-    fn accept(&mut self, epoll: &OwnedFd, index: usize) -> Result<(), ConnectionError> {
-        let (socket, _) = self.socket.listener.accept()?;
-        epoll::delete(epoll, &self.socket.listener)?;
+    fn accept(&mut self, epoll: &OwnedFd, index: u32) -> Result<(), ConnectionError> {
+        let (socket, _) = self.socket.listener().accept()?;
+        epoll::delete(epoll, self.socket.listener())?;
         let connection = Connection::new(socket);
-        watch(
-            epoll,
-            connection.socket(),
-            Source::Seat(index),
-            epoll::EventFlags::IN,
-        )?;
+        watch(epoll, connection.socket(), Source::Seat(index))?;
         self.client = Some(Client {
             connection,
             session: Session::new(self.nhi),
-            interest: epoll::EventFlags::IN,
+            interest: Interest::reading(),
         });
         tracing::info!("{}: a guest attaches", self.nhi);
         Ok(())
@@ -306,55 +273,16 @@ impl Client {
     }
 
     /// Has epoll wait for what the client can do next: say something, or read what we have for it.
-    fn wait(&mut self, epoll: &OwnedFd, index: usize) -> Result<(), ConnectionError> {
+    fn wait(&mut self, epoll: &OwnedFd, index: u32) -> Result<(), ConnectionError> {
         let outbox = &self.connection.outbox;
-        let mut interest = epoll::EventFlags::empty();
-        interest.set(epoll::EventFlags::IN, !outbox.is_full());
-        interest.set(epoll::EventFlags::OUT, outbox.is_blocked());
-        if interest != self.interest {
-            epoll::modify(
-                epoll,
-                self.connection.socket(),
-                Source::Seat(index).data(),
-                interest,
-            )?;
-            self.interest = interest;
-        }
+        let (read, write) = (!outbox.is_full(), outbox.is_blocked());
+        let socket = self.connection.socket();
+        self.interest
+            .set(epoll, socket, Source::Seat(index), read, write)?;
         Ok(())
     }
 }
 
-fn watch(epoll: &OwnedFd, what: impl AsFd, source: Source, flags: epoll::EventFlags) -> io::Result<()> {
-    Ok(epoll::add(epoll, what, source.data(), flags)?)
-}
-
 fn nanos(duration: Duration) -> Nanos {
     Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
-}
-
-impl Socket {
-    /// Listens at `path`, in place of a socket nobody listens at any more.
-    fn listen(path: PathBuf) -> Result<Self, StartError> {
-        match std::os::unix::net::UnixStream::connect(&path) {
-            Ok(_) => return Err(StartError::InUse(path)),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => remove(&path),
-            Err(_) => {}
-        }
-        match UnixListener::bind(&path) {
-            Ok(listener) => Ok(Self { path, listener }),
-            Err(error) => Err(StartError::Listen { path, error }),
-        }
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        remove(&self.path);
-    }
-}
-
-fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path) {
-        tracing::warn!("cannot remove {}: {error}", path.display());
-    }
 }

@@ -15,16 +15,18 @@
 //!
 //! Where to start: `emulator.rs` (the loop), `session.rs` (what a client can say), `machine.rs` (what it means).
 //! `protocol/` is the wire format, `connection.rs` its socket, `memory.rs` the guest's memory, `pages.rs` mapped
-//! registers, `board.rs` what the model calls back.
+//! registers, `board.rs` what the model calls back, `control/` the socket for commands.
 #![forbid(unsafe_code)]
 
 mod board;
 mod connection;
+mod control;
 mod emulator;
 mod machine;
 mod memory;
 mod pages;
 mod protocol;
 mod session;
+mod sockets;
 
 pub use emulator::{Emulator, Map, Options, StartError};
