@@ -105,7 +105,7 @@ struct u4_client {
 	struct list_head list;
 	u32 id;
 	struct mm_struct *mm;
-	struct mutex lock;
+	struct mutex lock;	/* what is below */
 	struct xarray cqs;
 	struct xarray eps;
 	struct xarray mrs;
@@ -187,7 +187,7 @@ static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 		return ERR_PTR(-EINVAL);
 	if (bytes > MAX_QUEUE_BYTES - client->queue_bytes)
 		return ERR_PTR(-EDQUOT);
-	queue = kzalloc(sizeof(*queue), GFP_KERNEL_ACCOUNT);
+	queue = kzalloc_obj(*queue, GFP_KERNEL_ACCOUNT);
 	if (!queue)
 		return ERR_PTR(ret);
 	kref_init(&queue->ref);
@@ -295,7 +295,7 @@ static struct u4_cq *new_cq(struct u4_client *client, u32 depth, int event_fd)
 	struct u4_cq *cq;
 	int ret = -ENOMEM;
 
-	cq = kzalloc(sizeof(*cq), GFP_KERNEL_ACCOUNT);
+	cq = kzalloc_obj(*cq, GFP_KERNEL_ACCOUNT);
 	if (!cq)
 		return ERR_PTR(ret);
 	kref_init(&cq->ref);
@@ -424,7 +424,7 @@ static struct u4_ep *new_ep(struct u4_client *client,
 	struct u4_ep *ep;
 	int ret = -ENOMEM;
 
-	ep = kzalloc(sizeof(*ep), GFP_KERNEL_ACCOUNT);
+	ep = kzalloc_obj(*ep, GFP_KERNEL_ACCOUNT);
 	if (!ep)
 		return ERR_PTR(ret);
 	ep->connected = arg->kind == USB4_RING_EP_CONNECTED;
@@ -579,6 +579,11 @@ static bool is_own(const struct usb4_core_node *node)
 	return node->low == u4_node.low && node->high == u4_node.high;
 }
 
+static ktime_t to_ktime(u64 ns)
+{
+	return ns_to_ktime(min_t(u64, ns, KTIME_MAX));
+}
+
 /* Waits until there is a link to a host, or none is to be expected. */
 static int wait_for_link(const struct usb4_core_node *node, u64 timeout)
 {
@@ -589,7 +594,7 @@ static int wait_for_link(const struct usb4_core_node *node, u64 timeout)
 		ret = wait_event_interruptible(u4_links_wait, DECIDED);
 	else
 		ret = wait_event_interruptible_hrtimeout(u4_links_wait, DECIDED,
-				ns_to_ktime(min_t(u64, timeout, KTIME_MAX)));
+							 to_ktime(timeout));
 #undef DECIDED
 	if (ret == -ETIME)
 		return -ETIMEDOUT;
@@ -928,7 +933,7 @@ static int wait_for_cq(struct u4_cq *cq, u64 timeout)
 		ret = wait_event_interruptible(cq->wait, is_ready(cq));
 	else if (timeout)
 		ret = wait_event_interruptible_hrtimeout(cq->wait, is_ready(cq),
-				ns_to_ktime(min_t(u64, timeout, KTIME_MAX)));
+							 to_ktime(timeout));
 	if (ret && ret != -ETIME)
 		return -EINTR;
 	if (READ_ONCE(cq->dead))
@@ -1029,7 +1034,7 @@ static int ring_open(struct inode *inode, struct file *file)
 	struct u4_client *client;
 	int ret;
 
-	client = kzalloc(sizeof(*client), GFP_KERNEL_ACCOUNT);
+	client = kzalloc_obj(*client, GFP_KERNEL_ACCOUNT);
 	if (!client)
 		return -ENOMEM;
 	ret = usb4_core_add_client(u4_core, &client->id);

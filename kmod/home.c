@@ -4,13 +4,12 @@
  *
  * In C because these are macros and inline functions of C headers.
  */
-#include <linux/cpumask.h>
+#include <linux/bit_spinlock.h>
 #include <linux/crc32c.h>
 #include <linux/delay.h>
 #include <linux/ktime.h>
-#include <linux/list.h>
 #include <linux/random.h>
-#include <linux/slab.h>
+#include <linux/sched.h>
 
 #include "usb4_rdma.h"
 
@@ -39,48 +38,37 @@ void usb4_home_relax(void)
 	usleep_range(20, 50);
 }
 
-#if defined(CONFIG_DEBUG_SPINLOCK) || defined(CONFIG_DEBUG_LOCK_ALLOC) || \
-	defined(CONFIG_PREEMPT_RT)
+/* Whether somebody else waits for this processor, urgently or not. */
+bool usb4_home_must_yield(void)
+{
+	return tif_need_resched() || test_thread_flag(TIF_NEED_RESCHED_LAZY);
+}
 
 /*
- * Locks that do not fit their word: it points to them. They are made with the
- * core and go with it.
+ * The core keeps each lock in a word of its own tables. A spinlock that is
+ * checked by the kernel's debugging does not fit: there it is a bit, which also
+ * spares lockdep an order it could not know (submission queue, link, receive
+ * queue, completion queue: all of them look alike from here).
  */
-struct u4_lock {
-	spinlock_t lock;
-	struct list_head list;
-};
+#ifdef CONFIG_PREEMPT_RT
+#error "Not for PREEMPT_RT yet: what is done with these locks held may sleep there"
+#endif
 
-static LIST_HEAD(u4_locks);
+#if defined(CONFIG_DEBUG_SPINLOCK) || defined(CONFIG_DEBUG_LOCK_ALLOC)
 
 void usb4_home_lock_init(u64 *word)
 {
-	struct u4_lock *lock;
-
-	/* While the module is loaded, a few thousand: there is no way back. */
-	lock = kmalloc(sizeof(*lock), GFP_KERNEL | __GFP_NOFAIL);
-	spin_lock_init(&lock->lock);
-	/*
-	 * The core's order (submission queue, link, receive queue, completion
-	 * queue) is within what looks like one class from here.
-	 */
-	lockdep_set_novalidate_class(&lock->lock);
-	list_add(&lock->list, &u4_locks);
-	*word = (uintptr_t)&lock->lock;
+	*word = 0;
 }
 
-static spinlock_t *u4_lock(u64 *word)
+static void lock_word(u64 *word)
 {
-	return (spinlock_t *)(uintptr_t)*word;
+	bit_spin_lock(0, (unsigned long *)word);
 }
 
-void u4_home_exit(void)
+static void unlock_word(u64 *word)
 {
-	struct u4_lock *lock, *next;
-
-	list_for_each_entry_safe(lock, next, &u4_locks, list)
-		kfree(lock);
-	INIT_LIST_HEAD(&u4_locks);
+	bit_spin_unlock(0, (unsigned long *)word);
 }
 
 #else
@@ -92,13 +80,14 @@ void usb4_home_lock_init(u64 *word)
 	spin_lock_init((spinlock_t *)word);
 }
 
-static spinlock_t *u4_lock(u64 *word)
+static void lock_word(u64 *word)
 {
-	return (spinlock_t *)word;
+	spin_lock((spinlock_t *)word);
 }
 
-void u4_home_exit(void)
+static void unlock_word(u64 *word)
 {
+	spin_unlock((spinlock_t *)word);
 }
 
 #endif
@@ -108,13 +97,11 @@ void u4_home_exit(void)
  * interrupts stay on.
  */
 void usb4_home_lock(u64 *word)
-	__acquires(u4_lock(word))
 {
-	spin_lock(u4_lock(word));
+	lock_word(word);
 }
 
 void usb4_home_unlock(u64 *word)
-	__releases(u4_lock(word))
 {
-	spin_unlock(u4_lock(word));
+	unlock_word(word);
 }

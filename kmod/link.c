@@ -48,7 +48,8 @@ static int link_thread(void *data)
 		if (at)
 			sleep_until(link, at);
 		else
-			cond_resched();
+			/* Not cond_resched(), which lazy preemption ignores. */
+			schedule();
 	}
 	return 0;
 }
@@ -115,7 +116,7 @@ struct u4_link *u4_link_start(struct u4_port *port,
 	struct u4_link *link;
 	int ret = -ENOMEM;
 
-	link = kzalloc(sizeof(*link), GFP_KERNEL);
+	link = kzalloc_obj(*link, GFP_KERNEL);
 	if (!link)
 		return ERR_PTR(ret);
 	link->memory = kvzalloc(size, GFP_KERNEL);

@@ -42,7 +42,7 @@ int u4_loop_start(void)
 	if (loop_port)
 		goto out;
 	ret = -ENOMEM;
-	port = kzalloc(sizeof(*port), GFP_KERNEL);
+	port = kzalloc_obj(*port, GFP_KERNEL);
 	if (!port)
 		goto out;
 	ret = u4_port_open_loop(port);

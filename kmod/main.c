@@ -81,7 +81,6 @@ static int __init make_core(void)
 static void free_core(void)
 {
 	kvfree(core_memory);
-	u4_home_exit();
 }
 
 static int __init usb4_rdma_init(void)
@@ -101,7 +100,7 @@ static int __init usb4_rdma_init(void)
 	if (ret)
 		goto err_service;
 	pr_info("version " U4_VERSION ", this host is " U4_NODE_FMT "\n",
-		U4_NODE_ARG(u4_node));
+		u4_node.high, u4_node.low);
 	return 0;
 
 err_service:

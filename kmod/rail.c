@@ -186,6 +186,20 @@ static void close_port(struct u4_rail *rail)
 	u4_port_close(&rail->port);
 }
 
+static void complain(struct u4_rail *rail, int error)
+{
+	const char *nhi = dev_name(to_nhi(rail)->dev);
+
+	if (error == -EBUSY)
+		dev_warn(&rail->svc->dev,
+			 "%s has no ring left for this host: of its %u, one is the control channel's and thunderbolt_net keeps one per host; waiting\n",
+			 nhi, to_nhi(rail)->hop_count);
+	else
+		dev_warn(&rail->svc->dev,
+			 "no frame buffers for %s: error %d; trying again\n",
+			 nhi, error);
+}
+
 /* A state rather than a failure: rings come free when others go. */
 static bool ensure_port(struct u4_rail *rail)
 {
@@ -199,11 +213,7 @@ static bool ensure_port(struct u4_rail *rail)
 		return true;
 	}
 	if (!rail->complained)
-		dev_warn(&rail->svc->dev,
-			 ret == -EBUSY ?
-			 "no DMA ring left on %s: %u, of which one is the control channel's, are shared with other services (thunderbolt_net takes one per host); waiting for one\n" :
-			 "no memory for frame buffers of %s (%u rings); trying again\n",
-			 dev_name(to_nhi(rail)->dev), to_nhi(rail)->hop_count);
+		complain(rail, ret);
 	rail->complained = true;
 	return false;
 }
@@ -277,11 +287,15 @@ static void link_up(struct u4_rail *rail, struct usb4_core_peer *peer)
 	peer->rate_mbps = rate_of(rail->xd);
 	link = u4_link_start(&rail->port, peer);
 	if (IS_ERR(link)) {
-		dev_warn(&rail->svc->dev,
-			 PTR_ERR(link) == -EEXIST ?
-			 "there is a link to " U4_NODE_FMT " already; this cable is not used (%ld)\n" :
-			 "no link to " U4_NODE_FMT ": error %ld\n",
-			 U4_NODE_ARG(peer->node), PTR_ERR(link));
+		if (PTR_ERR(link) == -EEXIST)
+			dev_warn(&rail->svc->dev,
+				 "another cable leads to " U4_NODE_FMT "; this one is not used\n",
+				 peer->node.high, peer->node.low);
+		else
+			dev_warn(&rail->svc->dev,
+				 "no link to " U4_NODE_FMT ": error %ld\n",
+				 peer->node.high, peer->node.low,
+				 PTR_ERR(link));
 		return;
 	}
 	spin_lock(&u4_rails_lock);
@@ -292,7 +306,7 @@ static void link_up(struct u4_rail *rail, struct usb4_core_peer *peer)
 	spin_unlock(&u4_rails_lock);
 	wake_up_all(&u4_links_wait);
 	pr_info("link to " U4_NODE_FMT " up, rail 0 over %s, %u Mb/s\n",
-		U4_NODE_ARG(peer->node), dev_name(&rail->xd->dev),
+		peer->node.high, peer->node.low, dev_name(&rail->xd->dev),
 		peer->rate_mbps);
 }
 
@@ -312,7 +326,7 @@ static void link_down(struct u4_rail *rail, u32 reason)
 	u4_link_stop(&rail->port);
 	if (up)
 		pr_info("link to " U4_NODE_FMT " down: %s\n",
-			U4_NODE_ARG(rail->node),
+			rail->node.high, rail->node.low,
 			rail->xd->is_unplugged ? "the cable is gone" :
 			reason < ARRAY_SIZE(down_reasons) ?
 			down_reasons[reason] : "");
@@ -328,6 +342,18 @@ static void send(struct u4_rail *rail, const u8 *message)
 	u4_service_send(rail->xd, packet, message);
 }
 
+static const char *const order_names[] = {
+	[USB4_CORE_ORDER_NONE] = "none",
+	[USB4_CORE_ORDER_SEND] = "send",
+	[USB4_CORE_ORDER_ENABLE] = "enable paths",
+	[USB4_CORE_ORDER_DISABLE] = "disable paths",
+	[USB4_CORE_ORDER_UP] = "up",
+	[USB4_CORE_ORDER_DOWN] = "down",
+};
+
+/* Where a control message has its kind (docs/spec/wire.md, section 4). */
+#define MESSAGE_KIND	5
+
 static void carry_out(struct u4_rail *rail)
 {
 	struct usb4_core_order *order = &rail->order;
@@ -335,6 +361,11 @@ static void carry_out(struct u4_rail *rail)
 
 	for (;;) {
 		usb4_core_rail_next(rail->fsm, order);
+		if (order->kind == USB4_CORE_ORDER_NONE)
+			return;
+		dev_dbg(&rail->svc->dev, "%s, message %u, value %u\n",
+			order_names[order->kind], order->message[MESSAGE_KIND],
+			order->value);
 		switch (order->kind) {
 		case USB4_CORE_ORDER_SEND:
 			send(rail, order->message);
@@ -360,8 +391,6 @@ static void carry_out(struct u4_rail *rail)
 		case USB4_CORE_ORDER_DOWN:
 			link_down(rail, order->value);
 			break;
-		default:
-			return;
 		}
 	}
 }
@@ -399,6 +428,8 @@ static void feed(struct u4_rail *rail)
 				     READ_ONCE(rail->strange));
 	carry_out(rail);
 	while (take_message(rail, message)) {
+		dev_dbg(&rail->svc->dev, "message %u has come\n",
+			message[MESSAGE_KIND]);
 		usb4_core_rail_control(rail->fsm, message);
 		carry_out(rail);
 	}
@@ -462,11 +493,12 @@ struct u4_rail *u4_rail_new(struct tb_service *svc)
 {
 	struct u4_rail *rail;
 
-	rail = kzalloc(sizeof(*rail), GFP_KERNEL);
+	rail = kzalloc_obj(*rail, GFP_KERNEL);
 	if (!rail)
 		return ERR_PTR(-ENOMEM);
 	rail->svc = svc;
 	rail->xd = tb_service_parent(svc);
+	dev_dbg(&svc->dev, "a cable to a host with this service\n");
 	INIT_DELAYED_WORK(&rail->work, rail_work);
 	init_completion(&rail->closed);
 	rail->fsm_memory = kvzalloc(usb4_core_rail_size(), GFP_KERNEL);
@@ -515,6 +547,18 @@ void u4_rail_stop(struct u4_rail *rail)
 	wait_for_completion(&rail->closed);
 	cancel_delayed_work_sync(&rail->work);
 	clear_bit(EVENT_CLOSE, &rail->events);
+}
+
+/**
+ * u4_rail_shutdown() - the machine is about to stop
+ * @rail: the rail
+ *
+ * Its controller insists on rings that are freed.
+ */
+void u4_rail_shutdown(struct u4_rail *rail)
+{
+	u4_rail_stop(rail);
+	close_port(rail);
 }
 
 /**

@@ -139,7 +139,7 @@ static int service_probe(struct tb_service *svc)
 	return 0;
 }
 
-/* Until 7.2 there was a second argument. */
+/* Until 7.2 there was a second argument, which says what matched. */
 static int __maybe_unused service_probe_id(struct tb_service *svc,
 					   const struct tb_service_id *id)
 {
@@ -147,10 +147,9 @@ static int __maybe_unused service_probe_id(struct tb_service *svc,
 }
 
 #define SERVICE_PROBE \
-	_Generic(((struct tb_service_driver *)NULL)->probe, \
-		 int (*)(struct tb_service *): service_probe, \
-		 int (*)(struct tb_service *, const struct tb_service_id *): \
-			service_probe_id)
+	__builtin_choose_expr(__same_type(&service_probe, \
+			((struct tb_service_driver *)NULL)->probe), \
+		service_probe, service_probe_id)
 
 static void service_remove(struct tb_service *svc)
 {
@@ -162,7 +161,7 @@ static void service_remove(struct tb_service *svc)
 
 static void service_shutdown(struct tb_service *svc)
 {
-	u4_rail_stop(tb_service_get_drvdata(svc));
+	u4_rail_shutdown(tb_service_get_drvdata(svc));
 }
 
 static int service_suspend(struct device *dev)

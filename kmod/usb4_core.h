@@ -92,7 +92,7 @@ struct usb4_core_limits {
  * @node: the host at the other end, as it calls itself
  * @tx_tag: tag of frames sent
  * @rx_tag: tag of frames received
- * @max_ack_delay: nanoseconds it holds an acknowledgement back
+ * @max_ack_delay: nanoseconds it holds an acknowledgment back
  * @tx_hop: HopID of its frames
  * @features: features in force
  * @max_flows: incoming flows it holds
@@ -390,11 +390,12 @@ s32 usb4_core_deregister(const struct usb4_core *core, u32 client, u32 key);
 s32 usb4_core_reclaim(const struct usb4_core *core, u32 client, u32 key,
 		      bool force);
 
-/* What the core needs of a kernel: home.c */
+/* What the core needs of a kernel: home.c; _relax() may sleep */
 u64 usb4_home_now(void);
 u64 usb4_home_random(void);
 u32 usb4_home_crc32c(u32 crc, const u8 *bytes, size_t len);
 void usb4_home_relax(void);
+bool usb4_home_must_yield(void);
 void usb4_home_lock_init(u64 *word);
 void usb4_home_lock(u64 *word);
 void usb4_home_unlock(u64 *word);

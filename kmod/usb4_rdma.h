@@ -30,6 +30,7 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
+#include "compat.h"
 #include "usb4_core.h"
 
 #define U4_VERSION	"0.1.0"
@@ -48,9 +49,8 @@
 /* Bytes of the header that comes with a frame to be posted. */
 #define U4_HEADER	40
 
-/* printk format and arguments of a node id. */
+/* printk format of a node id: its higher half, then its lower one. */
 #define U4_NODE_FMT	"%016llx%016llx"
-#define U4_NODE_ARG(node)	((node).high), ((node).low)
 
 struct u4_link;
 struct u4_rail;
@@ -99,7 +99,7 @@ struct u4_port {
 	struct tb_ring *rx;
 	struct u4_frame *tx_frames;
 	struct u4_frame *rx_frames;
-	spinlock_t lock;
+	spinlock_t lock;	/* free, free_count */
 	u32 *free;
 	u32 free_count;
 	struct llist_head done;
@@ -138,9 +138,6 @@ extern struct usb4_core_node u4_node;
 /* Woken when a link comes up or goes down, or a peer becomes known. */
 extern wait_queue_head_t u4_links_wait;
 
-/* home.c */
-void u4_home_exit(void);
-
 /* memory.c */
 struct u4_mem;
 struct u4_mem *u4_mem_pin(u64 addr, u64 len);
@@ -173,6 +170,7 @@ void u4_rails_exit(void);
 struct u4_rail *u4_rail_new(struct tb_service *svc);
 void u4_rail_start(struct u4_rail *rail);
 void u4_rail_stop(struct u4_rail *rail);
+void u4_rail_shutdown(struct u4_rail *rail);
 void u4_rail_free(struct u4_rail *rail);
 bool u4_rail_receive(u64 route, const uuid_t *local, const uuid_t *remote,
 		     const u8 *message);

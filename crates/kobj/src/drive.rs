@@ -324,10 +324,12 @@ pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
         if progress {
             busy = now;
         }
-        if now.saturating_sub(start) > SLICE {
+        let wanted = home::must_yield();
+        if now.saturating_sub(start) > SLICE || (wanted && progress) {
             return 0;
         }
-        if now.saturating_sub(busy) < LINGER {
+        // Whoever wants the processor may be the client that has just been woken, and will drive.
+        if now.saturating_sub(busy) < LINGER && !wanted {
             core::hint::spin_loop();
             continue;
         }

@@ -15,6 +15,7 @@ unsafe extern "C" {
     fn usb4_home_crc32c(crc: u32, bytes: *const u8, len: usize) -> u32;
     safe fn usb4_home_wake(waker: usize);
     safe fn usb4_home_relax();
+    safe fn usb4_home_must_yield() -> bool;
     safe fn usb4_home_fetch_add(mem: usize, offset: u64, add: u64) -> u64;
     safe fn usb4_home_compare_swap(mem: usize, offset: u64, compare: u64, swap: u64) -> u64;
     safe fn usb4_home_store(mem: usize, offset: u64, value: u64);
@@ -237,6 +238,11 @@ pub(crate) fn random() -> u64 {
 /// A moment's pause, in which the caller may sleep.
 pub(crate) fn relax() {
     usb4_home_relax();
+}
+
+/// Whether somebody else waits for this processor.
+pub(crate) fn must_yield() -> bool {
+    usb4_home_must_yield()
 }
 
 /// The kernel's monotonic clock.
