@@ -28,6 +28,23 @@
 //! A call does a bounded amount of work; what is left makes [`Fabric::deadline`] lie in the past. No guest can make
 //! it panic, loop or read what it may not: all memory goes through [`Env`], which checks it.
 //!
+//! # What is modelled, and what is not
+//!
+//! * `pci`: one conventional function with power management (PME from D3hot) and MSI-X. No BARs, MSI or INTx.
+//! * `nhi`: registers, rings, descriptors, moderated interrupts with both ways of clearing them; see
+//!   `nhi/interrupts.rs` for why no clear can swallow an event. Rings above 0 in raw mode are treated as frames.
+//! * `router`: router, adapter, lane, USB4 port and path spaces; router operations; sleep. No DROM, NVM, retimers, path
+//!   counters, or adapters for PCIe, USB 3 and DisplayPort; nothing below the host router but other hosts.
+//! * `cable`: rate, latency, loss, corruption, duplication and delay, per direction. A frame is timed with its packet
+//!   headers, but crosses whole. No link-level errors, CL states or asymmetric links.
+//! * `fabric`: paths, end-to-end flow control (credits are counted at once, not in packets), packets between domains,
+//!   training, bonding, recovery to one lane, plug events, commands. Credits within a path are not modelled except
+//!   where they run out for good ([`Topology::wedge`]).
+//!
+//! # Changes of the API since its first version
+//!
+//! * [`Fabric::resets`] tells a front end with mapped pages when to zero them.
+//!
 //! Where to start: [`Topology`], then [`Fabric`]; `tests/` shows two hosts driven by register writes.
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]

@@ -102,6 +102,19 @@ fn a_receiver_with_flow_control_holds_a_sender_that_never_heard_of_it() {
 }
 
 #[test]
+fn a_frame_refused_on_arrival_gives_its_buffer_to_the_next() {
+    let mut rig = Rig::parse("pair,latency=1000");
+    rig.connect(0, E2E);
+    rig.post_rx(1, 1, 0..1);
+    rig.prepare(0, 1, 0, b"bad PDF", SOF, 9);
+    rig.prepare(0, 1, 1, b"good", SOF, EOF);
+    rig.doorbell(0, 1, 2);
+    assert!(!rig.sent(0, 1, 1));
+    rig.advance_by(MS);
+    assert_eq!(rig.got(1, 1, 0), frame(b"good"));
+}
+
+#[test]
 fn frames_arrive_when_their_time_has_come() {
     // 2048 bits at 2 Gb/s are 1024 ns.
     let mut rig = Rig::parse("pair,rate=2000,latency=5000");

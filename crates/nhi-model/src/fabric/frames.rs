@@ -360,6 +360,9 @@ impl Fabric {
                 Err(why)
             }
         };
+        if flight.reserved.is_some() && result.is_err() {
+            self.requeue_held(); // its buffer is free for another
+        }
         let fate = result.map_or_else(Fate::Dropped, |()| Fate::Passed);
         let hop = crate::bits::word(ring.unwrap_or(0));
         let at = Place::ToHost(to.nhi);
