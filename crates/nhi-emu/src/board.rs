@@ -8,12 +8,14 @@ use rustix::io::Errno;
 use usb4_nhi_model::{Env, Event, Nanos, Nhi, VECTORS};
 
 use crate::memory::GuestMemory;
+use crate::recording::Recording;
 
 /// Everything outside the model.
 #[derive(Debug)]
 pub(crate) struct Board {
     guests: Vec<Guest>,
     started: Instant,
+    pub(crate) recording: Option<Recording>,
 }
 
 /// What belongs to the guest at one controller.
@@ -28,6 +30,7 @@ impl Board {
         Self {
             guests: (0..nhis).map(|_| Guest::default()).collect(),
             started: Instant::now(),
+            recording: None,
         }
     }
 
@@ -81,7 +84,9 @@ impl Env for Board {
     }
 
     fn observe(&mut self, now: Nanos, event: &Event<'_>) {
-        let _ = now;
+        if let Some(recording) = &mut self.recording {
+            recording.observe(now, event);
+        }
         match event {
             Event::Note { nhi, text } => tracing::info!("{nhi}: {text}"),
             Event::Link { cable, state } => tracing::info!("cable {}: {state:?}", cable.0),

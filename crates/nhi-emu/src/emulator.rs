@@ -13,6 +13,7 @@ use crate::connection::{Connection, ConnectionError, Received};
 use crate::control::Control;
 use crate::machine::Machine;
 use crate::pages::Pages;
+use crate::recording::Recording;
 use crate::session::Session;
 use crate::sockets::{Interest, Socket, Source, watch};
 
@@ -153,7 +154,14 @@ impl Emulator {
             }
             for event in &events {
                 match Source::of(event.data) {
-                    Source::Stop => return Ok(()),
+                    Source::Stop => {
+                        return self
+                            .machine
+                            .board
+                            .recording
+                            .take()
+                            .map_or(Ok(()), Recording::stop);
+                    }
                     Source::Seat(index) => self.serve(index),
                     Source::Control => self.control.accept(&self.epoll, false),
                     Source::Marks => self.control.accept(&self.epoll, true),

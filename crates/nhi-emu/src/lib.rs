@@ -15,7 +15,8 @@
 //!
 //! Where to start: `emulator.rs` (the loop), `session.rs` (what a client can say), `machine.rs` (what it means).
 //! `protocol/` is the wire format, `connection.rs` its socket, `memory.rs` the guest's memory, `pages.rs` mapped
-//! registers, `board.rs` what the model calls back, `control/` the socket for commands.
+//! registers, `board.rs` what the model calls back, `control/` the socket for commands,
+//! `recording.rs` capture files.
 #![forbid(unsafe_code)]
 
 mod board;
@@ -26,6 +27,7 @@ mod machine;
 mod memory;
 mod pages;
 mod protocol;
+mod recording;
 mod session;
 mod sockets;
 

@@ -1,5 +1,8 @@
 //! What a request does.
 
+use std::io;
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 use usb4_nhi_control::{Capture, Hex, Inject, On, Request, RingKind, Towards, Way};
 use usb4_nhi_model::{
@@ -8,6 +11,7 @@ use usb4_nhi_model::{
 
 use super::json;
 use crate::machine::Machine;
+use crate::recording::Recording;
 
 /// Carries requests out, and remembers the faults that are set, since the model takes all those of a cable at once.
 #[derive(Debug)]
@@ -23,6 +27,14 @@ pub(super) enum ExecuteError {
     Model(#[from] CommandError),
     #[error("a control packet is whole doublewords, not {0} bytes")]
     Ragged(usize),
+    #[error("a capture is running: stop it first")]
+    Capturing,
+    #[error("no capture is running")]
+    NotCapturing,
+    #[error("cannot record into {}: {_1}", _0.display())]
+    File(PathBuf, io::Error),
+    #[error("the capture is not complete: {0}")]
+    Incomplete(io::Error),
 }
 
 impl Executor {
@@ -126,7 +138,7 @@ impl Executor {
             Request::Stats => Command::Stats,
             Request::Clear => Command::Clear,
             Request::Mark { .. } => Command::Mark,
-            Request::Capture(capture) => return self.capture(capture, machine),
+            Request::Capture(request) => return capture(request, machine),
         };
         Ok(reply(&command_now(machine, command)?))
     }
@@ -158,11 +170,22 @@ impl Executor {
         }
         Ok(reply(&Reply::Done))
     }
+}
 
-    fn capture(&mut self, capture: &Capture, machine: &mut Machine) -> Result<Value, ExecuteError> {
-        let _ = (capture, machine);
-        Ok(reply(&Reply::Done))
+fn capture(capture: &Capture, machine: &mut Machine) -> Result<Value, ExecuteError> {
+    let running = &mut machine.board.recording;
+    match capture {
+        Capture::Start { .. } if running.is_some() => return Err(ExecuteError::Capturing),
+        Capture::Start { file, all } => {
+            let recording = Recording::start(file, *all, machine.fabric.topology());
+            *running = Some(recording.map_err(|error| ExecuteError::File(file.clone(), error))?);
+        }
+        Capture::Stop => {
+            let recording = running.take().ok_or(ExecuteError::NotCapturing)?;
+            recording.stop().map_err(ExecuteError::Incomplete)?;
+        }
     }
+    Ok(reply(&Reply::Done))
 }
 
 fn command_now(machine: &mut Machine, command: Command) -> Result<Reply, CommandError> {
