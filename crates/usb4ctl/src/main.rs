@@ -1,11 +1,12 @@
 //! `usb4ctl`: sees and measures a USB4 RDMA fabric.
 //!
-//! One file per command: `devices.rs`, `ping.rs`, `bench/`. All of them use the ring API and nothing below it, so
-//! they work alike over the software cable and the real device. Exit status: 0 done, 1 failed, 2 wrong usage.
+//! One file per command: `devices.rs`, `ping.rs`, `bench/`, `lab/`. All but the last use the ring API and nothing below
+//! it, so they work alike over the software cable and the real device; `lab` speaks to the emulator. Exit status: 0 done, 1 failed, 2 wrong usage.
 
 mod address;
 mod bench;
 mod devices;
+mod lab;
 mod output;
 mod ping;
 mod session;
@@ -34,6 +35,8 @@ enum Command {
     Ping(ping::Arguments),
     /// Measures latency and bandwidth over message sizes; alone it runs both ends.
     Bench(bench::Arguments),
+    /// Plugs, breaks and watches the emulated cables of a lab (a running usb4-nhi-emu).
+    Lab(lab::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Devices(command) => devices::run(device, command),
         Command::Ping(command) => ping::run(device, command),
         Command::Bench(command) => bench::run(device, command),
+        Command::Lab(command) => lab::run(command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
