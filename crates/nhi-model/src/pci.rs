@@ -150,12 +150,13 @@ impl PciConfig {
         self.byte(PMCSR) & PMCSR_STATE == 0
     }
 
-    /// Sets PME_Status; true if the host has enabled PME.
+    /// Sets PME_Status; true if it was not set and the host has enabled PME.
     pub(crate) fn raise_pme(&mut self) -> bool {
+        let news = self.byte(PMCSR_HIGH) & PMCSR_HIGH_PME_STATUS == 0;
         if let Some(byte) = self.bytes.get_mut(PMCSR_HIGH) {
             *byte |= PMCSR_HIGH_PME_STATUS;
         }
-        self.byte(PMCSR_HIGH) & PMCSR_HIGH_PME_ENABLE != 0
+        news && self.byte(PMCSR_HIGH) & PMCSR_HIGH_PME_ENABLE != 0
     }
 }
 
