@@ -909,8 +909,19 @@ static bool is_ready(const struct u4_cq *cq)
 	const u64 *words = cq->queue->words;
 
 	return READ_ONCE(words[USB4_RING_PRODUCER_WORD]) !=
-	       READ_ONCE(words[USB4_RING_CONSUMER_WORD]) ||
-	       READ_ONCE(cq->dead);
+	       READ_ONCE(words[USB4_RING_CONSUMER_WORD]);
+}
+
+/*
+ * Whether nobody is to sleep on it. If it is not armed any more, it was woken
+ * for something its client has taken since, and would not be woken again.
+ */
+static bool is_over(const struct u4_cq *cq)
+{
+	const u64 *words = cq->queue->words;
+
+	return is_ready(cq) || READ_ONCE(cq->dead) ||
+	       !(READ_ONCE(words[USB4_RING_FLAGS_WORD]) & USB4_RING_ARMED);
 }
 
 static struct u4_cq *get_cq(struct u4_client *client, u32 id)
@@ -930,9 +941,9 @@ static int wait_for_cq(struct u4_cq *cq, u64 timeout)
 	long ret = 0;
 
 	if (timeout == USB4_RING_FOREVER)
-		ret = wait_event_interruptible(cq->wait, is_ready(cq));
+		ret = wait_event_interruptible(cq->wait, is_over(cq));
 	else if (timeout)
-		ret = wait_event_interruptible_hrtimeout(cq->wait, is_ready(cq),
+		ret = wait_event_interruptible_hrtimeout(cq->wait, is_over(cq),
 							 to_ktime(timeout));
 	if (ret && ret != -ETIME)
 		return -EINTR;

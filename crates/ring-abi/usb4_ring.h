@@ -284,7 +284,7 @@ struct usb4_ring_peers {
 /* enter.flags: what to do, in this order. */
 #define USB4_RING_ENTER_SUBMIT		1	/* endpoint ep */
 #define USB4_RING_ENTER_PROGRESS	2
-#define USB4_RING_ENTER_WAIT		4	/* completion queue cq, armed */
+#define USB4_RING_ENTER_WAIT		4	/* while cq is empty and armed */
 
 /* Bits of what USB4_RING_IOC_ENTER returns. */
 #define USB4_RING_ENTERED_PROGRESS	1

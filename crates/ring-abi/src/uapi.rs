@@ -40,7 +40,7 @@
 //! | `EBUSY` | `DESTROY_CQ`: endpoints use it |
 //! | `EISCONN` | `CREATE_AH`: the endpoint is connected already; `DESTROY_AH`: it is of the connected kind |
 //! | `EHOSTUNREACH` | `CREATE_AH`: no such host is at the other end of any cable |
-//! | `EAGAIN` | `CREATE_AH`: the link to that host is coming up and `timeout_ns` is 0 |
+//! | `EAGAIN` | `CREATE_AH`: `timeout_ns` is 0, and a link to that host, or to one not known yet, is coming up |
 //! | `ETIMEDOUT` | `CREATE_AH`: it did not come up in time |
 //! | `EINTR` | `CREATE_AH`, `ENTER`: a signal ended the wait; what `ENTER` did before it waited is done |
 //!
@@ -120,8 +120,9 @@ pub const PEER_UP: u32 = 2;
 pub const ENTER_SUBMIT: u32 = 1;
 /// [`Enter::flags`]: drive every link that nobody drives, once; without blocking.
 pub const ENTER_PROGRESS: u32 = 2;
-/// [`Enter::flags`]: then sleep until completion queue `cq`, which the caller has armed, is not empty, or
-/// `timeout_ns` is over.
+/// [`Enter::flags`]: then sleep until completion queue `cq`, which the caller has armed, is not empty, or not armed any
+/// more, or `timeout_ns` is over. (It is armed no more if it was woken for an entry that the caller took before it
+/// armed: nobody would wake it again.)
 pub const ENTER_WAIT: u32 = 4;
 
 /// Result of [`IOC_ENTER`], bit: something was done.

@@ -159,16 +159,17 @@ impl FakeKernel {
         };
         let word = |at: usize| memory[at].load(Ordering::Acquire);
         let ready = || word(usb4_ring_abi::PRODUCER_WORD) != word(usb4_ring_abi::CONSUMER_WORD);
+        let over = || ready() || word(usb4_ring_abi::FLAGS_WORD) & usb4_ring_abi::ARMED == 0;
         let fd = bell.fd().unwrap();
         bell.silence();
-        if ready() {
-            return Ok(true);
+        if over() {
+            return Ok(ready());
         }
         self.client.hand_over();
         // The bell may not have been there when it was to be rung: looked at again from time to time.
         let nap = Duration::from_millis(10).min(Duration::from_nanos(what.timeout_ns));
         let mut left = Duration::from_nanos(what.timeout_ns);
-        while !ready() && !left.is_zero() {
+        while !over() && !left.is_zero() {
             let timeout = Timespec::try_from(nap).ok();
             rustix::event::poll(
                 &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
