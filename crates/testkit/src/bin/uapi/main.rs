@@ -1,0 +1,115 @@
+//! `usb4-uapi`: holds a kernel to what `usb4_ring_abi::uapi` says of `/dev/usb4ring`, with arguments no well-meaning
+//! client makes. The exit status is the verdict.
+//!
+//! What queues and messages do is the conformance suite's.
+
+mod arguments;
+mod client;
+mod hostile;
+mod objects;
+mod party;
+mod processes;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+
+/// Checks the ioctls of the kernel's device: errors, limits, and what hostile clients get.
+#[derive(Parser)]
+struct Arguments {
+    /// The device.
+    #[arg(long, default_value = usb4_ring_abi::uapi::DEVICE_PATH)]
+    device: String,
+    /// Runs only checks whose name contains this.
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// Seed of what hostile clients write.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Uses an open device of its parent's and says what happened: how the program calls itself.
+    #[arg(long, hide = true)]
+    inherited: Option<i32>,
+}
+
+/// What checks are given.
+struct Rig {
+    device: String,
+    seed: u64,
+}
+
+type Check = (&'static str, fn(&Rig) -> Result<()>);
+
+macro_rules! checks {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        [$((concat!(stringify!($module), "::", stringify!($name)), $module::$name as fn(&Rig) -> Result<()>)),*]
+    };
+}
+
+/// All of them, in the order to read them.
+fn checks() -> impl Iterator<Item = Check> {
+    checks![
+        arguments::a_longer_argument_is_taken_if_the_rest_is_zero,
+        arguments::a_shorter_argument_is_refused,
+        arguments::memory_that_is_not_there_is_a_fault,
+        arguments::unknown_flags_and_reserved_fields_are_refused,
+        arguments::unknown_ioctls_are_refused,
+        objects::depths_and_descriptors_of_completion_queues_are_checked,
+        objects::a_completion_queue_in_use_is_busy,
+        objects::endpoints_are_checked,
+        objects::queues_map_only_as_they_are,
+        objects::memory_that_cannot_be_pinned_is_refused,
+        objects::keys_are_good_once,
+        objects::address_handles_are_checked,
+        objects::what_another_client_has_is_not_there,
+        objects::a_quota_is_what_info_says,
+        objects::lists_fit_their_room,
+        objects::a_wait_ends_in_time_by_a_signal_or_with_its_queue,
+        processes::two_that_sleep_by_turns_miss_no_wake_up,
+        processes::a_descriptor_is_of_one_process,
+        processes::a_child_does_not_inherit_queues,
+        hostile::garbage_in_queues_harms_nobody_else,
+        hostile::a_client_that_vanishes_leaves_nothing,
+    ]
+    .into_iter()
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("usb4-uapi: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let arguments = Arguments::parse();
+    if let Some(fd) = arguments.inherited {
+        return processes::use_inherited(fd);
+    }
+    let rig = Rig {
+        device: arguments.device,
+        seed: arguments.seed,
+    };
+    let mut out = std::io::stdout();
+    let (mut passed, mut failed) = (0, 0);
+    for (name, check) in checks().filter(|(name, _)| name.contains(&arguments.filter)) {
+        match check(&rig) {
+            Ok(()) => {
+                passed += 1;
+                writeln!(out, "ok    {name}")?;
+            }
+            Err(error) => {
+                failed += 1;
+                writeln!(out, "FAIL  {name}: {error:#}")?;
+            }
+        }
+    }
+    writeln!(out, "uapi {}: {passed} passed, {failed} failed", rig.device)?;
+    ensure!(passed + failed > 0, "no check matches {:?}", arguments.filter);
+    ensure!(failed == 0, "{failed} checks failed");
+    Ok(())
+}
