@@ -15,8 +15,7 @@ use crate::nosys;
 use crate::sink::{CqState, Direct};
 use crate::wait::Wait;
 
-/// Longest sleep without driving the endpoints while a rendezvous waits for its peer: the peer's loss shows
-/// only when it is asked.
+/// How often who sleeps is woken to ask the peers that a rendezvous waits for: their loss shows only then.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 
 /// A completion queue, as C sees it.
@@ -232,55 +231,49 @@ impl Cq {
             if left.is_some_and(|left| left.is_zero()) {
                 return -(FI_EAGAIN as isize);
             }
-            let (may_sleep, probing) = self.arm();
-            if may_sleep {
-                let left = if probing {
-                    Some(left.unwrap_or(PROBE_EVERY).min(PROBE_EVERY))
-                } else {
-                    left
-                };
+            if self.arm() {
                 wait.sleep(left);
-                if probing {
-                    self.probe();
-                }
             }
         }
     }
 
-    /// Whether it is safe to sleep on the wait object, and whether a rendezvous waits for a peer.
-    fn arm(&self) -> (bool, bool) {
+    /// Whether it is safe to sleep on the wait object.
+    fn arm(&self) -> bool {
         let Some(mut state) = self.domain.lock() else {
-            return (false, false);
+            return false;
         };
         let state = &mut *state;
+        if self.wait.as_ref().is_some_and(|wait| wait.is_time_to_look()) {
+            self.probe(state);
+        }
         progress_all(state, self.index, &mut Direct::none());
         let Some(cq) = state.cqs.get_mut(self.index) else {
-            return (false, false);
+            return false;
         };
         if !cq.watch() {
-            return (false, false);
+            return false;
         }
         state.sleepers = true;
-        let mut probing = false;
+        let mut asking = false;
         for ep in &cq.endpoints {
             let Some(messenger) = state.eps.get_mut(*ep).and_then(|ep| ep.messenger.as_mut()) else {
                 continue;
             };
-            probing |= messenger.rendezvous_outstanding() > 0;
+            asking |= messenger.rendezvous_outstanding() > 0;
             for ring in messenger.transport().cqs() {
                 if !ring.arm().unwrap_or(false) {
-                    return (false, probing);
+                    return false;
                 }
             }
         }
-        (true, probing)
+        if let Some(wait) = self.wait.as_ref().filter(|_| asking) {
+            wait.look_again_in(PROBE_EVERY);
+        }
+        true
     }
 
-    fn probe(&self) {
-        let Some(mut state) = self.domain.lock() else {
-            return;
-        };
-        let state = &mut *state;
+    /// Asks the peers that rendezvous wait for.
+    fn probe(&self, state: &mut State) {
         let mut n = 0;
         while let Some(&ep) = state.cqs.get(self.index).and_then(|cq| cq.endpoints.get(n)) {
             crate::ep::probe(state, ep);
@@ -435,7 +428,7 @@ pub(crate) unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid,
                     let Some(cq) = (unsafe { CqHandle::get(fid.cast()) }) else {
                         return -FI_EINVAL;
                     };
-                    if !cq.arm().0 {
+                    if !cq.arm() {
                         return -FI_EAGAIN;
                     }
                 }

@@ -1,15 +1,19 @@
 //! A completion queue's wait object: one descriptor that is readable when any of its endpoints has work, when
-//! another thread has put something into the queue, or when somebody signals.
+//! another thread has put something into the queue, when somebody signals, or when it is time to look again.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// An epoll instance over the endpoints' descriptors and an event descriptor for signals.
+/// An epoll instance over the endpoints' descriptors, event descriptors and a timer.
 pub(crate) struct Wait {
     epoll: OwnedFd,
     event: OwnedFd,
     news: OwnedFd,
+    timer: OwnedFd,
+    /// The timer runs, or has run out and nobody has been told.
+    timed: AtomicBool,
 }
 
 impl Wait {
@@ -17,16 +21,27 @@ impl Wait {
     /// The system is out of descriptors.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: plain system calls; the results are checked and owned.
-        let (epoll, event, news) = unsafe {
+        let (epoll, event, news, timer) = unsafe {
             (
                 owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
                 owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
                 owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?,
+                owned(libc::timerfd_create(
+                    libc::CLOCK_MONOTONIC,
+                    libc::TFD_CLOEXEC | libc::TFD_NONBLOCK,
+                ))?,
             )
         };
-        let wait = Self { epoll, event, news };
-        wait.control(libc::EPOLL_CTL_ADD, wait.event.as_raw_fd())?;
-        wait.control(libc::EPOLL_CTL_ADD, wait.news.as_raw_fd())?;
+        let wait = Self {
+            epoll,
+            event,
+            news,
+            timer,
+            timed: AtomicBool::new(false),
+        };
+        for fd in [&wait.event, &wait.news, &wait.timer] {
+            wait.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd())?;
+        }
         Ok(wait)
     }
 
@@ -93,6 +108,34 @@ impl Wait {
         ring(&self.news);
     }
 
+    /// Wakes a sleeper `delay` from now, unless that is due anyway.
+    pub(crate) fn look_again_in(&self, delay: Duration) {
+        if self.timed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let once = libc::itimerspec {
+            it_interval: libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: libc::timespec {
+                tv_sec: delay.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                tv_nsec: delay.subsec_nanos().into(),
+            },
+        };
+        // SAFETY: a timer descriptor and a valid time.
+        unsafe { libc::timerfd_settime(self.timer.as_raw_fd(), 0, &raw const once, std::ptr::null_mut()) };
+    }
+
+    /// Whether that time has come since the last call.
+    pub(crate) fn is_time_to_look(&self) -> bool {
+        let due = self.timed.load(Ordering::Relaxed) && silence(&self.timer);
+        if due {
+            self.timed.store(false, Ordering::Relaxed);
+        }
+        due
+    }
+
     /// Whatever was to be looked at is looked at after this.
     pub(crate) fn take_news(&self) {
         silence(&self.news);
@@ -105,10 +148,10 @@ fn ring(event: &OwnedFd) {
     unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
 }
 
-/// Whether it had been rung.
+/// Whether it had been rung, or had run out.
 fn silence(event: &OwnedFd) -> bool {
     let mut count: u64 = 0;
-    // SAFETY: eight bytes from an event descriptor that does not block.
+    // SAFETY: eight bytes from an event or timer descriptor that does not block.
     unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) == 8 }
 }
 
@@ -125,6 +168,16 @@ unsafe fn owned(fd: RawFd) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_that_is_set_again_before_it_comes_is_not_put_off() {
+        let wait = Wait::new().unwrap();
+        wait.look_again_in(Duration::from_millis(1));
+        wait.look_again_in(Duration::from_secs(3600));
+        wait.sleep(None);
+        assert!(wait.is_time_to_look());
+        assert!(!wait.is_time_to_look());
+    }
 
     #[test]
     fn a_signal_wakes_and_is_seen_once() {
