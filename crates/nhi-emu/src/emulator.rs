@@ -106,7 +106,8 @@ struct Client {
 }
 
 impl Emulator {
-    /// Makes the sockets in the folder: `nhi0.sock`, `nhi1.sock` ..., `ctl.sock` and `mark.sock`.
+    /// Makes the sockets in the folder: `nhi0.sock`, `nhi1.sock` ..., `mark.sock`, and `ctl.sock` last, so that whoever
+    /// waits for that one finds the others.
     pub fn new(options: Options) -> Result<Self, StartError> {
         let topology = &options.topology;
         let nhis = topology.nhis();

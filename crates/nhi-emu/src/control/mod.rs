@@ -46,8 +46,8 @@ struct Peer {
 
 impl Control {
     pub(crate) fn new(dir: &Path, epoll: &OwnedFd, machine: &Machine) -> Result<Self, StartError> {
-        let control = Socket::listen(dir.join(CONTROL_SOCKET))?;
         let marks = Socket::listen(dir.join(MARK_SOCKET))?;
+        let control = Socket::listen(dir.join(CONTROL_SOCKET))?;
         watch(epoll, control.listener(), Source::Control)?;
         watch(epoll, marks.listener(), Source::Marks)?;
         Ok(Self {
