@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * A client, which is an open /dev/usb4ring, and what it owns.
+ */
+#ifndef USB4_CLIENT_H
+#define USB4_CLIENT_H
+
+#include <linux/kref.h>
+#include <linux/mutex.h>
+#include <linux/xarray.h>
+
+#include "usb4_rdma.h"
+#include "usb4_ring.h"
+
+/*
+ * Queue memory of one client: enough for sixteen endpoints with queues of the
+ * largest depth, or all it may have with usual ones.
+ */
+#define U4_QUEUE_BYTES	(128UL << 20)
+
+/* A queue is mapped at its number times this; none is larger. */
+#define U4_OFFSET_SHIFT	32
+
+/**
+ * struct u4_queue - memory of a queue, shared with a client
+ * @ref: of the client, and of the core
+ * @words: its words
+ * @bytes: how large it is
+ */
+struct u4_queue {
+	struct kref ref;
+	void *words;
+	size_t bytes;
+};
+
+/**
+ * struct u4_cq - a client's completion queue
+ * @ref: of the client, and of whoever waits
+ * @queue: its memory
+ * @memory: what the core keeps for it
+ * @event: signalled when it is armed and gets an entry, or %NULL
+ * @wait: woken then as well
+ * @number: of its mapping
+ * @dead: it has been destroyed
+ */
+struct u4_cq {
+	struct kref ref;
+	struct u4_queue *queue;
+	void *memory;
+	struct eventfd_ctx *event;
+	wait_queue_head_t wait;
+	u32 number;
+	bool dead;
+};
+
+/**
+ * struct u4_ep - a client's endpoint
+ * @sq: memory of its submission queue
+ * @rq: memory of its receive queue
+ * @memory: what the core keeps for it
+ * @sq_number: of the submission queue's mapping
+ * @rq_number: of the receive queue's mapping
+ * @connected: it is of that kind
+ */
+struct u4_ep {
+	struct u4_queue *sq;
+	struct u4_queue *rq;
+	void *memory;
+	u32 sq_number;
+	u32 rq_number;
+	bool connected;
+};
+
+/**
+ * struct u4_client - an open /dev/usb4ring
+ * @list: on the list of clients
+ * @id: its name in the core
+ * @mm: the process it is of; only compared
+ * @lock: around whatever makes or destroys its objects
+ * @cqs: completion queues, by name
+ * @eps: endpoints, by name
+ * @mrs: memory regions, by local key; a value entry each
+ * @queues: queue memory, by number of its mapping
+ * @queue_bytes: bytes of it
+ */
+struct u4_client {
+	struct list_head list;
+	u32 id;
+	struct mm_struct *mm;
+	struct mutex lock;	/* what is below */
+	struct xarray cqs;
+	struct xarray eps;
+	struct xarray mrs;
+	struct xarray queues;
+	size_t queue_bytes;
+};
+
+static inline ktime_t u4_ktime(u64 ns)
+{
+	return ns_to_ktime(min_t(u64, ns, KTIME_MAX));
+}
+
+static inline void u4_to_user(struct usb4_ring_addr *to,
+			      const struct usb4_core_addr *from)
+{
+	to->node_low = from->node.low;
+	to->node_high = from->node.high;
+	to->ep = from->ep;
+	to->incarnation = from->incarnation;
+}
+
+/*
+ * Calls of the user interface (chardev.c has the list): each gets its argument
+ * as the kernel's copy, and returns 0, or for ENTER what it found, or an error.
+ */
+
+/* objects.c */
+int u4_create_cq(struct u4_client *client, void *data);
+int u4_destroy_cq(struct u4_client *client, void *data);
+int u4_create_ep(struct u4_client *client, void *data);
+int u4_destroy_ep(struct u4_client *client, void *data);
+int u4_create_ah(struct u4_client *client, void *data);
+int u4_destroy_ah(struct u4_client *client, void *data);
+void u4_queue_put(struct u4_queue *queue);
+void u4_cq_put(struct u4_cq *cq);
+void u4_cq_drop(struct u4_client *client, struct u4_cq *cq, u32 id);
+void u4_ep_free(struct u4_client *client, struct u4_ep *ep);
+void u4_nudge(void);
+
+/* regions.c */
+int u4_reg_mr(struct u4_client *client, void *data);
+int u4_dereg_mr(struct u4_client *client, void *data);
+void u4_regions_add(struct u4_client *client);
+void u4_regions_remove(struct u4_client *client);
+void u4_regions_exit(void);
+
+/* query.c */
+int u4_info(struct u4_client *client, void *data);
+int u4_source(struct u4_client *client, void *data);
+int u4_list_peers(struct u4_client *client, void *data);
+
+/* enter.c */
+int u4_enter(struct u4_client *client, void *data);
+
+#endif /* USB4_CLIENT_H */

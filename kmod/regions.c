@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * A client's memory regions.
+ *
+ * In C for their pages (memory.c). A region that is deregistered while work in
+ * flight uses it may linger: its last use has it reclaimed.
+ */
+#include <linux/mutex.h>
+#include <linux/workqueue.h>
+
+#include "client.h"
+
+/* Mark of regions that are deregistered and still in use. */
+#define LINGERING	XA_MARK_0
+
+static LIST_HEAD(u4_clients);
+static DEFINE_MUTEX(u4_clients_lock);
+
+static int check_reg_mr(const struct usb4_ring_reg_mr *arg)
+{
+	if (arg->flags & ~USB4_RING_REG_MR_PEER)
+		return -EOPNOTSUPP;
+	if (!(arg->flags & USB4_RING_REG_MR_PEER) &&
+	    (arg->node_low || arg->node_high))
+		return -EINVAL;
+	if (arg->access & ~(USB4_RING_ACCESS_REMOTE_READ |
+			    USB4_RING_ACCESS_REMOTE_WRITE |
+			    USB4_RING_ACCESS_REMOTE_ATOMIC))
+		return -EINVAL;
+	if (arg->access & USB4_RING_ACCESS_REMOTE_ATOMIC &&
+	    arg->addr % sizeof(u64))
+		return -EINVAL;
+	return 0;
+}
+
+/* The memory is the core's from here on, whatever this returns. */
+static int store_mr(struct u4_client *client, struct usb4_core_mr_params *mr)
+{
+	int ret;
+
+	ret = usb4_core_register(u4_core, mr);
+	if (ret)
+		return ret;
+	ret = xa_err(xa_store(&client->mrs, mr->local_key, xa_mk_value(0),
+			      GFP_KERNEL_ACCOUNT));
+	if (ret)
+		usb4_core_reclaim(u4_core, client->id, mr->local_key, true);
+	return ret;
+}
+
+/* Without the client's lock but for the last step: it may wait for pages. */
+int u4_reg_mr(struct u4_client *client, void *data)
+{
+	struct usb4_ring_reg_mr *arg = data;
+	struct usb4_core_mr_params params;
+	struct u4_mem *mem;
+	int ret;
+
+	ret = check_reg_mr(arg);
+	if (ret)
+		return ret;
+	mem = u4_mem_pin(arg->addr, arg->len);
+	if (IS_ERR(mem))
+		return PTR_ERR(mem);
+	params = (struct usb4_core_mr_params) {
+		.client = client->id,
+		.access = arg->access,
+		.addr = arg->addr,
+		.len = arg->len,
+		.mem = (size_t)mem,
+		.bound = arg->flags & USB4_RING_REG_MR_PEER,
+		.peer.low = arg->node_low,
+		.peer.high = arg->node_high,
+	};
+	mutex_lock(&client->lock);
+	ret = store_mr(client, &params);
+	mutex_unlock(&client->lock);
+	arg->local_key = params.local_key;
+	arg->remote_key = params.remote_key;
+	return ret;
+}
+
+int u4_dereg_mr(struct u4_client *client, void *data)
+{
+	struct usb4_ring_dereg_mr *arg = data;
+	int ret;
+
+	if (arg->flags & ~USB4_RING_DEREG_MR_LINGER)
+		return -EOPNOTSUPP;
+	if (arg->reserved)
+		return -EINVAL;
+	if (!xa_load(&client->mrs, arg->local_key) ||
+	    xa_get_mark(&client->mrs, arg->local_key, LINGERING))
+		return -ENOENT;
+	/* First: its last use may end before the core's answer is here. */
+	xa_set_mark(&client->mrs, arg->local_key, LINGERING);
+	ret = usb4_core_deregister(u4_core, client->id, arg->local_key);
+	if (!ret && arg->flags & USB4_RING_DEREG_MR_LINGER)
+		return 0;
+	if (!ret)
+		usb4_core_reclaim(u4_core, client->id, arg->local_key, true);
+	xa_erase(&client->mrs, arg->local_key);
+	return min(ret, 0);
+}
+
+/* Regions whose last use has ended. */
+static void reclaim_work(struct work_struct *work)
+{
+	struct u4_client *client;
+	unsigned long key;
+	void *entry;
+
+	mutex_lock(&u4_clients_lock);
+	list_for_each_entry(client, &u4_clients, list) {
+		mutex_lock(&client->lock);
+		xa_for_each_marked(&client->mrs, key, entry, LINGERING)
+			if (usb4_core_reclaim(u4_core, client->id, key, false))
+				xa_erase(&client->mrs, key);
+		mutex_unlock(&client->lock);
+	}
+	mutex_unlock(&u4_clients_lock);
+}
+
+static DECLARE_WORK(u4_reclaim_work, reclaim_work);
+
+void usb4_home_region_idle(u32 client)
+{
+	schedule_work(&u4_reclaim_work);
+}
+
+/**
+ * u4_regions_add() - a client may have regions from now on
+ * @client: the client
+ */
+void u4_regions_add(struct u4_client *client)
+{
+	mutex_lock(&u4_clients_lock);
+	list_add(&client->list, &u4_clients);
+	mutex_unlock(&u4_clients_lock);
+}
+
+/**
+ * u4_regions_remove() - a client goes; the core takes care of its regions
+ * @client: the client
+ */
+void u4_regions_remove(struct u4_client *client)
+{
+	mutex_lock(&u4_clients_lock);
+	list_del(&client->list);
+	mutex_unlock(&u4_clients_lock);
+}
+
+/**
+ * u4_regions_exit() - there are no more clients
+ */
+void u4_regions_exit(void)
+{
+	cancel_work_sync(&u4_reclaim_work);
+}
