@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libfabric_sys::*;
 use usb4_ffi::{Level, boundary_or, log};
-use usb4_ring::{DEVICE_VARIABLE, KERNEL_DEVICE, Spec};
+use usb4_ring::{DEVICE_VARIABLE, Device, KERNEL_DEVICE, Spec};
 
 use crate::addr::{self, ADDR_FORMAT, ADDR_LEN};
 use crate::attr::{Hints, Offer};
@@ -88,18 +88,17 @@ unsafe fn answer(node: Option<&CStr>, flags: u64, hints: Option<&fi_info>) -> Re
 /// What `USB4_DEVICE` names, if it can exist and carry messages from anywhere in the process's memory.
 fn device_name() -> Result<String, String> {
     let spec = std::env::var_os(DEVICE_VARIABLE).filter(|spec| !spec.is_empty());
-    let Some(spec) = spec else {
-        return if std::path::Path::new(KERNEL_DEVICE).exists() {
-            Ok(KERNEL_DEVICE.into())
-        } else {
-            Err(
+    let spec = match spec {
+        Some(spec) => spec.to_string_lossy().into_owned(),
+        None if std::path::Path::new(KERNEL_DEVICE).exists() => KERNEL_DEVICE.into(),
+        None => {
+            return Err(
                 "no device named: set USB4_DEVICE=soft:NAME for the software cable between processes of this \
                  machine (the kernel module's /dev/usb4ring is not here)"
                     .into(),
-            )
-        };
+            );
+        }
     };
-    let spec = spec.to_string_lossy().into_owned();
     match spec.parse::<Spec>().map_err(|error| error.to_string())? {
         Spec::Soft {
             name,
@@ -108,7 +107,16 @@ fn device_name() -> Result<String, String> {
             "USB4_DEVICE={spec}: a device in another process cannot reach the memory of this one, which messages \
              need; use soft:{name}"
         )),
-        _ => Ok(spec),
+        // What a module can do is known only when it is asked.
+        Spec::Kernel(path) => match Device::open(&spec) {
+            Ok(device) if device.info().process_memory => Ok(spec),
+            Ok(_) => Err(format!(
+                "{path}: this version of the kernel module cannot reach unregistered memory, which messages need; set \
+                 USB4_DEVICE=soft:NAME for the software cable between processes of this machine"
+            )),
+            Err(error) => Err(error.to_string()),
+        },
+        Spec::Soft { .. } => Ok(spec),
     }
 }
 
