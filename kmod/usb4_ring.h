@@ -1,0 +1,1 @@
+../crates/ring-abi/usb4_ring.h
