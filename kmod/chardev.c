@@ -7,6 +7,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/cred.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
@@ -188,21 +189,28 @@ static int ring_open(struct inode *inode, struct file *file)
 	client = kzalloc_obj(*client, GFP_KERNEL_ACCOUNT);
 	if (!client)
 		return -ENOMEM;
-	ret = usb4_core_add_client(u4_core, &client->id);
-	if (ret) {
-		kfree(client);
-		return ret;
-	}
 	mutex_init(&client->lock);
 	xa_init(&client->cqs);
 	xa_init(&client->eps);
 	xa_init(&client->mrs);
 	xa_init_flags(&client->queues, XA_FLAGS_ALLOC1);
+	client->user = current_uid();
+	ret = usb4_core_add_client(u4_core, &client->id);
+	if (ret)
+		goto err_client;
+	ret = u4_regions_add(client);
+	if (ret)
+		goto err_core;
 	client->mm = current->mm;
 	mmgrab(client->mm);
-	u4_regions_add(client);
 	file->private_data = client;
 	return nonseekable_open(inode, file);
+
+err_core:
+	usb4_core_remove_client(u4_core, client->id);
+err_client:
+	kfree(client);
+	return ret;
 }
 
 static int ring_release(struct inode *inode, struct file *file)

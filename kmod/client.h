@@ -18,6 +18,9 @@
  */
 #define U4_QUEUE_BYTES	(128UL << 20)
 
+/* Open descriptors of one user: a quarter of the core's clients. */
+#define U4_USER_CLIENTS	64
+
 /* A queue is mapped at its number times this; none is larger. */
 #define U4_OFFSET_SHIFT	32
 
@@ -75,6 +78,7 @@ struct u4_ep {
  * struct u4_client - an open /dev/usb4ring
  * @list: on the list of clients
  * @id: its name in the core
+ * @user: who opened it
  * @mm: the process it is of; only compared
  * @lock: around whatever makes or destroys its objects
  * @cqs: completion queues, by name
@@ -86,6 +90,7 @@ struct u4_ep {
 struct u4_client {
 	struct list_head list;
 	u32 id;
+	kuid_t user;
 	struct mm_struct *mm;
 	struct mutex lock;	/* what is below */
 	struct xarray cqs;
@@ -130,7 +135,7 @@ void u4_nudge(void);
 /* regions.c */
 int u4_reg_mr(struct u4_client *client, void *data);
 int u4_dereg_mr(struct u4_client *client, void *data);
-void u4_regions_add(struct u4_client *client);
+int u4_regions_add(struct u4_client *client);
 void u4_regions_remove(struct u4_client *client);
 void u4_regions_exit(void);
 

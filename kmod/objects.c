@@ -37,6 +37,38 @@ void usb4_home_put_queue(size_t handle)
 	u4_queue_put((struct u4_queue *)handle);
 }
 
+/*
+ * As vmalloc_user(), but charged to the client's memory cgroup. What vmap()
+ * returns has the pages, and the array of them, freed with it.
+ */
+static void *alloc_words(size_t bytes)
+{
+	unsigned long count = PFN_UP(bytes);
+	struct page **pages;
+	unsigned long i;
+	void *words;
+
+	pages = kvmalloc_array(count, sizeof(*pages), GFP_KERNEL_ACCOUNT);
+	if (!pages)
+		return NULL;
+	for (i = 0; i < count; i++) {
+		pages[i] = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+		if (!pages[i])
+			goto err_pages;
+	}
+	words = vmap(pages, count, VM_MAP | VM_USERMAP | VM_MAP_PUT_PAGES,
+		     PAGE_KERNEL);
+	if (!words)
+		goto err_pages;
+	return words;
+
+err_pages:
+	while (i)
+		__free_page(pages[--i]);
+	kvfree(pages);
+	return NULL;
+}
+
 /* Makes a queue, and a number to map it by. */
 static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 				  u32 depth, u32 *number)
@@ -54,7 +86,7 @@ static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 		return ERR_PTR(ret);
 	kref_init(&queue->ref);
 	queue->bytes = bytes;
-	queue->words = vmalloc_user(bytes);
+	queue->words = alloc_words(bytes);
 	if (!queue->words)
 		goto err_queue;
 	ret = xa_alloc(&client->queues, number, queue,

@@ -5,7 +5,9 @@
  * In C for their pages (memory.c). A region that is deregistered while work in
  * flight uses it may linger: its last use has it reclaimed.
  */
+#include <linux/capability.h>
 #include <linux/mutex.h>
+#include <linux/uidgid.h>
 #include <linux/workqueue.h>
 
 #include "client.h"
@@ -131,12 +133,24 @@ void usb4_home_region_idle(u32 client)
 /**
  * u4_regions_add() - a client may have regions from now on
  * @client: the client
+ *
+ * Return: 0, or -ENOSPC if its user has too many clients.
  */
-void u4_regions_add(struct u4_client *client)
+int u4_regions_add(struct u4_client *client)
 {
+	struct u4_client *other;
+	u32 count = 0;
+	int ret = 0;
+
 	mutex_lock(&u4_clients_lock);
-	list_add(&client->list, &u4_clients);
+	list_for_each_entry(other, &u4_clients, list)
+		count += uid_eq(other->user, client->user);
+	if (count < U4_USER_CLIENTS || capable(CAP_SYS_RESOURCE))
+		list_add(&client->list, &u4_clients);
+	else
+		ret = -ENOSPC;
 	mutex_unlock(&u4_clients_lock);
+	return ret;
 }
 
 /**
