@@ -17,6 +17,7 @@ mod deny;
 mod freestanding;
 mod fuzz;
 mod instructions;
+mod interrupt;
 mod lab;
 mod load;
 mod loom;

@@ -3,6 +3,7 @@
 //! A job gets its own process group. When it overruns, that group and every descendant it has (MPI launchers
 //! put their ranks into groups of their own) are ended by process id, and nothing else is touched.
 
+use crate::interrupt;
 use crate::ui::Task;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
@@ -88,6 +89,10 @@ pub(crate) fn run(
         if started.elapsed() > limit {
             seen.extend(descendants(pid));
             break Err(format!("ended after {} s", limit.as_secs()));
+        }
+        if interrupt::check().is_err() {
+            seen.extend(descendants(pid));
+            break Err("ended, as this command was interrupted".to_string());
         }
         if let Some(task) = task.as_deref_mut() {
             task.tick();

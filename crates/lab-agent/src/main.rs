@@ -1,20 +1,16 @@
-//! The agent in a guest: runs commands for the host until the host goes away. `usb4-lab-agent PORT`, where PORT is
-//! the character device of the virtio-serial port.
+//! The agent in a guest: runs commands for the host until the host goes away.
 #![forbid(unsafe_code)]
 
 mod job;
 mod port;
 
 use port::Port;
+use std::path::Path;
 use std::process::ExitCode;
 use usb4_lab_agent::{Frame, GREETING, Kind};
 
 fn main() -> ExitCode {
-    let Some(path) = std::env::args_os().nth(1) else {
-        eprintln!("usage: usb4-lab-agent PORT");
-        return ExitCode::from(2);
-    };
-    match serve(path.as_ref()) {
+    match serve(Path::new("/dev")) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lab-agent: {error}");
@@ -23,8 +19,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(path: &std::path::Path) -> std::io::Result<()> {
-    let port = Port::open(path)?;
+fn serve(devices: &Path) -> std::io::Result<()> {
+    let port = Port::open(devices)?;
     let mut commands = port.reader()?;
     port.send(0, Kind::Hello, GREETING);
     let jobs = job::Jobs::default();

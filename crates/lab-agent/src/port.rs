@@ -2,9 +2,9 @@
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use usb4_lab_agent::{BODY_MAX, Frame, Kind};
 
@@ -14,17 +14,19 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Opens the port, waiting for the device node: the kernel makes it when the host has answered, some time after
-    /// the driver has been loaded.
-    pub(crate) fn open(path: &Path) -> io::Result<Port> {
-        let folder = path.parent().unwrap_or(Path::new("/dev"));
+    /// Opens the only port there is, waiting for its device node in `folder`: the kernel makes it when the host has
+    /// answered the driver.
+    pub(crate) fn open(folder: &Path) -> io::Result<Port> {
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
         inotify::add_watch(&watch, folder, inotify::WatchFlags::CREATE)?;
-        while !path.exists() {
+        let path = loop {
+            if let Some(path) = node(folder)? {
+                break path;
+            }
             poll(&mut [PollFd::new(&watch, PollFlags::IN)], None)?;
             let mut events = [std::mem::MaybeUninit::uninit(); 4096];
             inotify::Reader::new(&watch, &mut events).next()?;
-        }
+        };
         let file = File::options().read(true).write(true).open(path)?;
         Ok(Port {
             to_host: Arc::new(Mutex::new(file)),
@@ -52,4 +54,12 @@ impl Port {
             }
         }
     }
+}
+
+/// The node of the first virtio-serial port (drivers/char/virtio_console.c names them `vport0p1` and so on). The symbolic
+/// links by name are udev's, which guests do not have.
+fn node(folder: &Path) -> io::Result<Option<PathBuf>> {
+    let mut entries = fs::read_dir(folder)?.flatten();
+    let found = entries.find(|entry| entry.file_name().to_string_lossy().starts_with("vport"));
+    Ok(found.map(|entry| entry.path()))
 }

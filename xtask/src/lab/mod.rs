@@ -1,10 +1,29 @@
 //! `cargo xtask lab`: guests with stock kernels on emulated USB4 host routers.
 //!
-//! [`tree`] unpacks what guests and their modules are made of.
+//! [`tree`] unpacks what guests and their modules are made of; [`image`] makes their root file system of it;
+//! [`session`] boots them, with the emulator ([`emulator`]) between them, and runs commands in them over [`agent`].
 
+mod agent;
+mod binary;
+mod bzimage;
+mod child;
+mod console;
+mod cpio;
+mod emulator;
+mod folder;
+mod image;
+mod kernel_log;
 mod module;
+mod perftest;
+mod qemu;
+mod run;
+mod session;
+mod shell;
+mod suites;
+mod switch;
 mod tree;
 
+use crate::interrupt;
 use crate::ui::Verdict;
 use anyhow::Result;
 use clap::Subcommand;
@@ -19,13 +38,23 @@ pub(crate) struct Args {
 enum Cmd {
     /// Unpack what the lab runs on from Debian: QEMU, a compiler, programs for guests, a kernel with its headers.
     Tree(tree::Args),
+    /// Boot guests, run a command in them, and end them.
+    Run(run::Args),
+    /// Boot guests and type commands in them.
+    Shell(shell::Args),
+    /// Run a suite of checks in guests.
+    Test(suites::Args),
     /// Build a kernel module (kmod/ if nothing else is named) against a Debian kernel's headers.
     Module(module::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    interrupt::handle()?;
     match &args.command {
         Cmd::Tree(args) => tree::run(args),
+        Cmd::Run(args) => run::run(args),
+        Cmd::Shell(args) => shell::run(args),
+        Cmd::Test(args) => suites::run(args),
         Cmd::Module(args) => module::run(args),
     }
 }

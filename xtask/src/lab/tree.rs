@@ -4,6 +4,7 @@
 //! Nothing of it is installed on this machine. What runs on the host runs through the tree's own dynamic loader,
 //! or chrooted into the tree where it starts other programs by absolute path.
 
+use super::bzimage;
 use crate::cache;
 use crate::debian::{self, Packages};
 use crate::ui::Verdict;
@@ -67,6 +68,9 @@ const KERNEL_ONLY: &[&str] = &[
     "path-include=/usr/lib/linux-kbuild*",
     "path-include=/usr/src/*",
 ];
+
+/// Changes when what [`arrange`] makes of a kernel does.
+const ARRANGED: &str = "2";
 
 /// The oldest kernel that is supported.
 const OLDEST: (u32, u32) = (6, 16);
@@ -138,9 +142,15 @@ impl Tree {
 
     /// A program of the tree (`usr/bin/NAME`), run as it is on this machine.
     pub(crate) fn program(&self, path: &str) -> Command {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        self.program_as(name, path)
+    }
+
+    /// A program that is several, by the name it is called.
+    pub(crate) fn program_as(&self, name: &str, path: &str) -> Command {
         let mut command = Command::new(self.libraries().join("ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(self.libraries());
-        command.arg(self.root.join(path));
+        command.args(["--argv0", name]).arg(self.root.join(path));
         command
     }
 
@@ -234,6 +244,16 @@ impl Kernel {
         Ok(Kernel { release, root })
     }
 
+    /// `lib/modules/RELEASE`.
+    pub(crate) fn modules(&self) -> PathBuf {
+        self.root.join("usr/lib/modules").join(&self.release)
+    }
+
+    /// The kernel itself.
+    pub(crate) fn image(&self) -> PathBuf {
+        self.modules().join("vmlinux")
+    }
+
     /// The folder to be mounted at `/usr/src`, where it has headers.
     pub(crate) fn sources(&self) -> Result<PathBuf> {
         let sources = self.root.join("usr/src");
@@ -245,7 +265,7 @@ impl Kernel {
 }
 
 fn kernel_name(which: &str) -> String {
-    let parts = [which].into_iter().chain(KERNEL_ONLY.iter().copied());
+    let parts = [which, ARRANGED].into_iter().chain(KERNEL_ONLY.iter().copied());
     format!("lab-kernel-{which}-{}", cache::key(parts.map(str::as_bytes)))
 }
 
@@ -260,7 +280,7 @@ fn release(root: &Path) -> Result<String> {
     }
 }
 
-/// Brings the image to the modules, where newer packages have it, and Kbuild's programs to the headers, so that
+/// Brings the image to the modules, where newer packages have it, unpacks it, and brings Kbuild's programs to the headers, so that
 /// `usr/src` is all that building a module needs.
 fn arrange(root: &Path) -> Result<()> {
     let release = release(root)?;
@@ -269,6 +289,7 @@ fn arrange(root: &Path) -> Result<()> {
     if !new.exists() {
         fs::rename(&old, &new).with_context(|| format!("the packages have no {}", old.display()))?;
     }
+    bzimage::unpack(&new, &root.join("usr/lib/modules").join(&release).join("vmlinux"))?;
     let sources = root.join("usr/src");
     if !sources.exists() {
         return fs::create_dir_all(sources).context("create usr/src");

@@ -1,0 +1,36 @@
+//! Programs of this workspace that run in guests: linked statically, since a guest has another C library than this
+//! machine.
+
+use crate::process;
+use crate::ui::Task;
+use crate::workspace::{cargo, work};
+use anyhow::Result;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Naming the target, though it is this machine's, keeps the flags away from build scripts.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Builds the program `binary` of `package` and says where it is.
+pub(crate) fn for_guests(package: &str, binary: &str) -> Result<PathBuf> {
+    let folder = work().join("lab/cargo");
+    let mut command = cargo([
+        "build",
+        "--quiet",
+        "--release",
+        "--target",
+        TARGET,
+        "--package",
+        package,
+    ]);
+    command.args(["--bin", binary, "--target-dir"]).arg(&folder);
+    command.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    // Fat LTO and one codegen unit are for what is measured.
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    let mut task = Task::start(format!("build {binary} for guests"), None);
+    let log = folder.join(format!("{binary}.log"));
+    process::run(&mut command, Duration::from_secs(600), &log, Some(&mut task))?.require("cargo build")?;
+    task.done("built");
+    Ok(folder.join(TARGET).join("release").join(binary))
+}

@@ -1,0 +1,99 @@
+//! What a kernel says when something is wrong with it.
+
+/// Parts of lines that a healthy kernel never prints. Sources: `include/asm-generic/bug.h` and `kernel/panic.c` (WARNING,
+/// BUG, panic), `arch/x86/kernel/dumpstack.c` (Oops, Call Trace), `arch/x86/mm/fault.c`, `kernel/locking/lockdep.c`,
+/// `kernel/hung_task.c`, `kernel/watchdog.c`, `kernel/rcu/tree_stall.h`, `mm/kasan/report.c`, `lib/ubsan.c`,
+/// `lib/refcount.c`, `kernel/dma/debug.c`, `mm/slub.c`, `mm/page_alloc.c`, `lib/list_debug.c`,
+/// `drivers/iommu/intel/dmar.c`.
+const COMPLAINTS: &[&str] = &[
+    "WARNING: ",
+    "BUG: ",
+    "kernel BUG at",
+    "Kernel panic",
+    "Oops: ",
+    "general protection fault",
+    "Call Trace:",
+    "unable to handle",
+    "INFO: task ",
+    "INFO: possible ",
+    "possible circular locking dependency",
+    "inconsistent lock state",
+    "suspicious RCU usage",
+    "held lock freed",
+    "soft lockup",
+    "hard LOCKUP",
+    "detected stall",
+    "self-detected stall",
+    "KASAN: ",
+    "UBSAN: ",
+    "refcount_t: ",
+    "DMA-API: ",
+    "page allocation failure",
+    "Out of memory",
+    "list_add corruption",
+    "list_del corruption",
+    "DMAR: [DMA",
+    "irq event stamp",
+    "nobody cared",
+    "sleeping function called from invalid context",
+    "scheduling while atomic",
+];
+
+/// The lines that are complaints, each once.
+pub(crate) fn complaints(lines: &[String]) -> Vec<String> {
+    let mut found: Vec<String> = vec![];
+    for line in lines.iter().filter(|line| is_complaint(line)) {
+        let text = without_time(line);
+        if !found.iter().any(|known| known == text) {
+            found.push(text.to_string());
+        }
+    }
+    found
+}
+
+fn is_complaint(line: &str) -> bool {
+    COMPLAINTS.iter().any(|part| line.contains(part))
+}
+
+/// The line without the time and the CPU the kernel puts before it: `[    1.266] `, `[    1.266][  T12] `.
+fn without_time(line: &str) -> &str {
+    let mut rest = line;
+    while let Some((_, after)) = rest.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+        rest = after;
+    }
+    rest.trim_start()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(lines: &[&str]) -> Vec<String> {
+        complaints(&lines.iter().map(|line| line.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_warning_is_found_once_and_without_its_time() {
+        let lines = [
+            "[    1.266071] thunderbolt 0000:00:02.0: using software connection manager",
+            "[    4.000000] ------------[ cut here ]------------",
+            "[    4.000001] WARNING: CPU: 0 PID: 7 at drivers/thunderbolt/nhi.c:1 nhi_shutdown+0x1/0x2",
+            "[    5.000001] WARNING: CPU: 0 PID: 7 at drivers/thunderbolt/nhi.c:1 nhi_shutdown+0x1/0x2",
+            "[    5.000002][   T12] Call Trace:",
+        ];
+        let warning = "WARNING: CPU: 0 PID: 7 at drivers/thunderbolt/nhi.c:1 nhi_shutdown+0x1/0x2";
+        assert_eq!(of(&lines), [warning, "Call Trace:"]);
+    }
+
+    #[test]
+    fn what_a_healthy_kernel_says_is_no_complaint() {
+        let lines = [
+            "[    0.100000] Spectre V2 : Mitigation: Retpolines",
+            "[    0.200000] thunderbolt 0000:00:02.0: device links to tunneled native ports are missing!",
+            "[    0.300000] rcu: Hierarchical RCU implementation.",
+            "[    0.400000] NMI watchdog: Perf NMI watchdog permanently disabled",
+            "lab: mark 1",
+        ];
+        assert!(of(&lines).is_empty());
+    }
+}

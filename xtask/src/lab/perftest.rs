@@ -1,0 +1,171 @@
+//! perftest between two guests: its handshake on the out-of-band network, so that only what is measured crosses the cable.
+
+use super::agent::Running;
+use super::session::Guest;
+use super::switch;
+use anyhow::{Context, Result, bail};
+use std::time::Duration;
+
+/// How long one test may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// perftest's default port.
+const PORT: u16 = 18515;
+
+/// A test to be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Test {
+    /// `ib_send_lat`.
+    program: String,
+    arguments: String,
+}
+
+impl Test {
+    /// `operation` is send, write or read.
+    pub(crate) fn latency(operation: &str, bytes: u32, count: u32) -> Test {
+        Test {
+            program: format!("ib_{operation}_lat"),
+            arguments: format!("-s {bytes} -n {count}"),
+        }
+    }
+
+    /// `count` messages on each of `queues` queue pairs.
+    pub(crate) fn bandwidth(operation: &str, bytes: u32, queues: u32, count: u32) -> Test {
+        Test {
+            program: format!("ib_{operation}_bw"),
+            arguments: format!("-s {bytes} -q {queues} -n {count}"),
+        }
+    }
+
+    /// Both ends' command: GID 1 is the IPv4 address (RoCE v2); -F: the clock frequency may vary.
+    fn command(&self, device: &str) -> String {
+        format!(
+            "{} -d {device} -x 1 -F -p {PORT} {}",
+            self.program, self.arguments
+        )
+    }
+}
+
+/// A perftest server that listens.
+pub(crate) struct Server<'a> {
+    guest: &'a Guest,
+    running: Running<'a>,
+    command: String,
+}
+
+impl<'a> Server<'a> {
+    pub(crate) fn start(guest: &'a Guest, device: &str, test: &Test) -> Result<Server<'a>> {
+        let command = test.command(device);
+        let running = guest.start(&["sh", "-c", &format!("exec {command}")])?;
+        guest.listening(PORT)?;
+        Ok(Server {
+            guest,
+            running,
+            command,
+        })
+    }
+
+    /// Runs the client in another guest.
+    pub(crate) fn run(self, client: &Guest) -> Result<Row> {
+        let command = format!("{} {}", self.command, switch::address(self.guest.number));
+        let output = client.run(&command, LIMIT)?;
+        if !output.ok() {
+            let server = self.running.wait(Duration::from_secs(5));
+            let server = server.map_or_else(|error| format!("{error:#}"), |output| output.to_string());
+            bail!("{command}: {output}\nserver: {server}");
+        }
+        let server = self.running.wait(LIMIT)?;
+        if !server.ok() {
+            bail!("{command}, server: {server}");
+        }
+        let text = output.text();
+        row(&text).with_context(|| format!("{command}: no result in\n{text}"))
+    }
+}
+
+/// The row of numbers of a result, with the names above them.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Row {
+    columns: Vec<(String, f64)>,
+}
+
+impl Row {
+    /// The value in the column whose title begins with `name`.
+    pub(crate) fn get(&self, name: &str) -> Result<f64> {
+        let found = self.columns.iter().find(|(title, _)| title.starts_with(name));
+        found
+            .map(|(_, value)| *value)
+            .with_context(|| format!("perftest has no column {name}"))
+    }
+
+    /// Median latency: half a round trip for send and write, a whole one for read.
+    pub(crate) fn typical_us(&self) -> Result<f64> {
+        self.get("t_typical")
+    }
+
+    pub(crate) fn mib_per_second(&self) -> Result<f64> {
+        self.get("BW average")
+    }
+}
+
+fn row(text: &str) -> Option<Row> {
+    let mut lines = text
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with("#bytes"));
+    let titles = titles(lines.next()?);
+    let values = lines.map(|line| {
+        line.split_whitespace()
+            .map(str::parse::<f64>)
+            .collect::<Result<Vec<_>, _>>()
+    });
+    let values = values.flatten().find(|values| values.len() == titles.len())?;
+    Some(Row {
+        columns: titles.into_iter().zip(values).collect(),
+    })
+}
+
+/// Titles have single spaces in them (`BW average[MiB/sec]`) and several, or a tab, between them. The unit ends one too
+/// (`99% percentile[usec]   99.9% percentile[usec]`).
+fn titles(line: &str) -> Vec<String> {
+    let line = line.replace('\t', "  ").replace(']', "]  ");
+    let line = line
+        .replacen("#iterations", "  #iterations  ", 1)
+        .replacen("#bytes", "#bytes  ", 1);
+    line.split("  ")
+        .map(str::trim)
+        .filter(|title| !title.is_empty())
+        .map(str::to_string)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_table_is_read_by_its_titles() {
+        let text = " local address: LID 0000\n---\n \
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n \
+64      200          741.21         1937.00      1580.10     \t       1601.00      \t80.10\t\t1800.00\t\t1937.00\n---\n";
+        let row = row(text).unwrap();
+        assert_eq!(row.typical_us().unwrap(), 1580.10);
+        assert_eq!(row.get("99%").unwrap(), 1800.0);
+        assert_eq!(row.get("99.9%").unwrap(), 1937.0);
+    }
+
+    #[test]
+    fn a_bandwidth_table_is_read_by_its_titles() {
+        let text = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n \
+65536      100              13.42              13.30                \t     0.000213\n";
+        assert_eq!(row(text).unwrap().mib_per_second().unwrap(), 13.30);
+        assert_eq!(row("nothing"), None);
+    }
+
+    #[test]
+    fn both_ends_run_the_same_command() {
+        let test = Test::bandwidth("write", 1024, 4, 100);
+        assert!(
+            test.command("rxe0")
+                .starts_with("ib_write_bw -d rxe0 -x 1 -F -p 18515 -s 1024 -q 4 -n 100")
+        );
+    }
+}

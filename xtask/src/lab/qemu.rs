@@ -1,0 +1,178 @@
+//! QEMU's command line for one guest.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A guest to be started.
+pub(crate) struct Machine {
+    pub(crate) guest: usize,
+    pub(crate) memory_mib: u32,
+    pub(crate) cpus: u32,
+    pub(crate) kernel: PathBuf,
+    pub(crate) initrd: PathBuf,
+    /// Kernel parameters besides the lab's own.
+    pub(crate) parameters: String,
+    /// Sockets of the host routers in it.
+    pub(crate) routers: Vec<PathBuf>,
+    /// Where its console and its agent's port go: sockets that somebody listens on.
+    pub(crate) console: PathBuf,
+    pub(crate) agent: PathBuf,
+    /// The out-of-band network: the guest's own datagram socket, and the one it sends to.
+    pub(crate) network: (PathBuf, PathBuf),
+    /// Put an IOMMU between devices and memory.
+    pub(crate) iommu: bool,
+}
+
+impl Machine {
+    /// Adds the arguments to `command`, QEMU from the tree at `tree`.
+    pub(crate) fn arguments(&self, tree: &Path, command: &mut Command) {
+        let share = tree.join("usr/share");
+        command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        for folder in ["qemu", "seabios"] {
+            command.arg("-L").arg(share.join(folder));
+        }
+        // Other processes emulate the devices and need a file descriptor of the guest's memory.
+        let memory = self.memory_mib;
+        command.args(["-machine", "q35,memory-backend=m,i8042=off"]);
+        command.args(["-m", &memory.to_string(), "-object"]);
+        command.arg(format!("memory-backend-memfd,id=m,size={memory}M,share=on"));
+        command.args([
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-smp",
+            &self.cpus.to_string(),
+        ]);
+        if self.iommu {
+            command.args(["-device", "intel-iommu,intremap=on,caching-mode=on"]);
+        }
+        command.args([
+            "-chardev",
+            &socket("console", &self.console),
+            "-serial",
+            "chardev:console",
+        ]);
+        // Behind a port of its own a virtio device can say that it keeps its state in D3hot. Otherwise the driver sets it
+        // up anew after system sleep, and what is on its way is lost.
+        for port in ["agent", "net"] {
+            command.args([
+                "-device",
+                &format!("pcie-root-port,id=port-{port},chassis={},slot={0}", port.len()),
+            ]);
+        }
+        let keeps = "x-pcie-pm-no-soft-reset=on";
+        command.args(["-device", &format!("virtio-serial-pci,bus=port-agent,{keeps}")]);
+        command.args(["-chardev", &socket("agent", &self.agent), "-device"]);
+        command.arg(format!(
+            "virtserialport,chardev=agent,name={}",
+            usb4_lab_agent::PORT
+        ));
+        let (own, other) = &self.network;
+        command.arg("-netdev").arg(format!(
+            "dgram,id=net,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+            own.display(),
+            other.display()
+        ));
+        command.args([
+            "-device",
+            &format!(
+                "virtio-net-pci,netdev=net,bus=port-net,{keeps},romfile=,mac={}",
+                mac(self.guest)
+            ),
+        ]);
+        for path in &self.routers {
+            // `socket` is a structure, which only the JSON form can express.
+            let path = path.display();
+            command.arg("-device").arg(format!(
+                r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{path}"}}}}"#
+            ));
+        }
+        command
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .arg("-initrd")
+            .arg(&self.initrd);
+        command.args(["-append", &self.parameters()]);
+    }
+
+    fn parameters(&self) -> String {
+        // A guest that panics ends. mitigations=off: they only cost time under emulation, and what the driver does is
+        // the same.
+        let own = format!(
+            "console=ttyS0 panic=-1 loglevel=8 mitigations=off lab.guest={}",
+            self.guest
+        );
+        let iommu = if self.iommu {
+            " intel_iommu=on iommu.strict=1"
+        } else {
+            ""
+        };
+        format!("{own}{iommu} {}", self.parameters).trim_end().to_string()
+    }
+}
+
+fn socket(id: &str, path: &Path) -> String {
+    format!("socket,id={id},path={}", path.display())
+}
+
+/// A locally administered address, the last digit the guest's number.
+fn mac(guest: usize) -> String {
+    format!("52:54:00:4c:42:{guest:02x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            guest: 1,
+            memory_mib: 512,
+            cpus: 1,
+            kernel: "/k".into(),
+            initrd: "/i".into(),
+            parameters: String::new(),
+            routers: vec!["/s/nhi1.sock".into()],
+            console: "/s/c".into(),
+            agent: "/s/a".into(),
+            network: ("/s/n1".into(), "/s/n".into()),
+            iommu: false,
+        }
+    }
+
+    fn line(machine: &Machine) -> String {
+        let mut command = Command::new("qemu");
+        machine.arguments(Path::new("/t"), &mut command);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn memory_is_shared_and_routers_are_given_in_json() {
+        let line = line(&machine());
+        assert!(
+            line.contains("memory-backend-memfd,id=m,size=512M,share=on"),
+            "{line}"
+        );
+        let json = r#"{"driver":"vfio-user-pci","socket":{"type":"unix","path":"/s/nhi1.sock"}}"#;
+        assert!(line.contains(json), "{line}");
+        assert!(line.contains("lab.guest=1") && !line.contains("iommu"), "{line}");
+    }
+
+    #[test]
+    fn an_iommu_comes_with_what_the_kernel_needs_to_use_it() {
+        let mut machine = machine();
+        machine.iommu = true;
+        machine.parameters = "swiotlb=force".into();
+        let line = line(&machine);
+        assert!(
+            line.contains("-device intel-iommu,") && line.contains("kernel-irqchip=split"),
+            "{line}"
+        );
+        assert!(
+            line.ends_with("lab.guest=1 intel_iommu=on iommu.strict=1 swiotlb=force"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,403 @@
+//! A running lab: guests, the emulator between them, and the way to run commands in them.
+
+use super::agent::{Agent, Output, Running, Said};
+use super::binary;
+use super::child::Child;
+use super::console::Console;
+use super::cpio::Archive;
+use super::emulator::Emulator;
+use super::folder::Folder;
+use super::image;
+use super::kernel_log;
+use super::qemu::Machine;
+use super::switch::{self, Switch};
+use super::tree::{Kernel, Tree};
+use crate::interrupt;
+use crate::ui::Task;
+use crate::workspace::work;
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use usb4_nhi_model::Topology;
+
+/// How long a guest may take to boot. A quiet machine needs a few seconds.
+const BOOT: Duration = Duration::from_secs(180);
+/// How long a command may take unless it is said otherwise.
+const COMMAND: Duration = Duration::from_secs(60);
+
+/// What is to be started.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// Name of the folder for logs.
+    pub(crate) name: String,
+    pub(crate) topology: Topology,
+    /// See [`Kernel::get`].
+    pub(crate) kernel: String,
+    pub(crate) memory_mib: u32,
+    pub(crate) cpus: u32,
+    /// Further kernel parameters.
+    pub(crate) parameters: String,
+    pub(crate) iommu: bool,
+    /// Files for the guests: where, and which.
+    pub(crate) files: Vec<(String, PathBuf)>,
+    /// After this QEMU and the emulator are ended whatever happens.
+    pub(crate) limit: Duration,
+}
+
+impl Plan {
+    pub(crate) fn new(name: &str, topology: Topology) -> Plan {
+        Plan {
+            name: name.to_string(),
+            topology,
+            kernel: "newest".to_string(),
+            memory_mib: 512,
+            cpus: 1,
+            parameters: String::new(),
+            iommu: false,
+            files: vec![],
+            limit: Duration::from_secs(1800),
+        }
+    }
+}
+
+/// Guests that have booted. Dropping it ends everything.
+pub(crate) struct Lab {
+    // In this order: guests go before what they are connected to.
+    guests: Vec<Guest>,
+    emulator: Emulator,
+    _switch: Switch,
+    _folder: Folder,
+    pub(crate) kernel: Kernel,
+    /// Where consoles and the programs' output are kept.
+    pub(crate) logs: PathBuf,
+}
+
+impl Lab {
+    /// Boots the guests; returns when every one takes commands.
+    pub(crate) fn start(plan: &Plan) -> Result<Lab> {
+        let tree = Tree::get()?;
+        let kernel = Kernel::get(&plan.kernel)?;
+        let base = image::base(&tree, &kernel)?;
+        let agent = binary::for_guests("usb4-lab-agent", "usb4-lab-agent")?;
+        let program = emulator_program()?;
+        let logs = work().join("lab/logs").join(&plan.name);
+        fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
+        let guests = plan.topology.hosts;
+        let mut task = Task::start(format!("boot {guests} guests with {}", kernel.release), None);
+        let folder = Folder::create()?;
+        let initrd = folder.join("initrd");
+        write_initrd(&initrd, &base, &agent, &plan.files)?;
+        let log = logs.join("emulator.log");
+        let emulator = Emulator::start(&program, &plan.topology, &folder, plan.limit, &log)?;
+        let switch = Switch::start(folder.path(), guests)?;
+        let booting: Vec<Booting> = (0..guests)
+            .map(|guest| Booting::start(guest, plan, &tree, &kernel, &folder, &emulator, &switch, &logs))
+            .collect::<Result<_>>()?;
+        let deadline = Instant::now() + BOOT;
+        let guests = booting
+            .into_iter()
+            .map(|guest| guest.booted(deadline, &logs, &mut task))
+            .collect::<Result<Vec<Guest>>>()?;
+        task.done("they take commands");
+        Ok(Lab {
+            guests,
+            emulator,
+            _switch: switch,
+            _folder: folder,
+            kernel,
+            logs,
+        })
+    }
+
+    pub(crate) fn guests(&self) -> &[Guest] {
+        &self.guests
+    }
+
+    pub(crate) fn guest(&self, number: usize) -> Result<&Guest> {
+        self.guests
+            .get(number)
+            .with_context(|| format!("there is no guest {number}"))
+    }
+
+    /// The guests, and the emulator's control socket.
+    pub(crate) fn parts(&mut self) -> (&[Guest], &mut Emulator) {
+        (&self.guests, &mut self.emulator)
+    }
+
+    /// Sends the emulator a command, such as `unplug 0`; see `usb4ctl lab --help`.
+    pub(crate) fn control(&mut self, line: &str) -> Result<String> {
+        self.emulator.command(line)
+    }
+
+    /// What the kernels have complained about since the last time this was asked.
+    pub(crate) fn complaints(&mut self) -> Result<Vec<String>> {
+        let mut found = vec![];
+        for guest in &mut self.guests {
+            let number = guest.number;
+            found.extend(
+                guest
+                    .complaints()?
+                    .into_iter()
+                    .map(|line| format!("guest {number}: {line}")),
+            );
+        }
+        Ok(found)
+    }
+}
+
+/// A guest that takes commands.
+pub(crate) struct Guest {
+    pub(crate) number: usize,
+    agent: Agent,
+    pub(crate) console: Console,
+    /// The console up to here has been looked at.
+    seen: usize,
+    marks: usize,
+    _qemu: Child,
+}
+
+impl Guest {
+    /// Starts a program in the guest.
+    pub(crate) fn start(&self, argv: &[&str]) -> Result<Running<'_>> {
+        self.agent.start(argv, None)
+    }
+
+    pub(crate) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Runs a shell script; its exit status is the caller's business.
+    pub(crate) fn run(&self, script: &str, limit: Duration) -> Result<Output> {
+        let running = self.start(&["sh", "-c", script])?;
+        running.close_stdin()?;
+        running
+            .wait(limit)
+            .with_context(|| format!("guest {}: {script}", self.number))
+    }
+
+    /// Runs a shell script that has to succeed, and returns what it wrote to standard output.
+    pub(crate) fn sh(&self, script: &str) -> Result<String> {
+        self.sh_for(script, COMMAND)
+    }
+
+    /// The same with a limit of its own.
+    pub(crate) fn sh_for(&self, script: &str, limit: Duration) -> Result<String> {
+        let output = self.run(script, limit)?;
+        if !output.ok() {
+            bail!("guest {}: {script}: {output}", self.number);
+        }
+        Ok(output.text().trim_end().to_string())
+    }
+
+    /// Waits until a condition of the shell holds. Guests have nothing to wait on for most of what happens in them, so it
+    /// is tried again and again.
+    pub(crate) fn until(&self, condition: &str, limit: Duration) -> Result<()> {
+        self.sh_for(&format!("until {condition}; do sleep 0.02; done"), limit)
+            .map(drop)
+    }
+
+    /// Waits until somebody listens on a TCP port (state 0A in /proc/net/tcp).
+    pub(crate) fn listening(&self, port: u16) -> Result<()> {
+        self.until(
+            &format!("grep -q ':{port:04X} [0:.A-F]* 0A ' /proc/net/tcp /proc/net/tcp6"),
+            COMMAND,
+        )
+    }
+
+    /// Reads a file of the guest.
+    pub(crate) fn get(&self, path: &str) -> Result<Vec<u8>> {
+        let output = self.start(&["cat", path])?.wait(COMMAND)?;
+        if !output.ok() {
+            bail!("read {path} in guest {}: {output}", self.number);
+        }
+        Ok(output.stdout)
+    }
+
+    /// Waits for a command that suspends the guest, and wakes it by its serial port, which has to be allowed to. A byte
+    /// that comes before the guest sleeps wakes nobody, so they come again and again.
+    pub(crate) fn wake(&self, mut asleep: Running<'_>) -> Result<Output> {
+        const NUDGE: Duration = Duration::from_secs(2);
+        let deadline = Instant::now() + COMMAND;
+        while Instant::now() < deadline {
+            interrupt::check()?;
+            match asleep.said(NUDGE)? {
+                Said::End(end) => return Ok(Output::silent(end)),
+                Said::Output(_) => {}
+                Said::Nothing => self.console.write(b"\n")?,
+            }
+        }
+        bail!("guest {} does not wake up", self.number)
+    }
+
+    /// Brings up the out-of-band network, on which guest N is 10.99.0.N+1.
+    pub(crate) fn network(&self) -> Result<()> {
+        let address = switch::address(self.number);
+        self.sh(&format!(
+            "modprobe virtio_net && ip addr add {address}/24 dev eth0 && ip link set eth0 up"
+        ))?;
+        Ok(())
+    }
+
+    /// Everything its kernel has said so far is on the console: returns the number of the line after it.
+    fn mark(&mut self) -> Result<usize> {
+        self.marks += 1;
+        let mark = format!("lab: mark {}", self.marks);
+        self.sh(&format!("echo '<6>{mark}' > /dev/kmsg"))?;
+        // The mark ends its line, so 1 is not taken for 10.
+        Ok(self.console.wait_end(&mark, self.seen, COMMAND)? + 1)
+    }
+
+    fn complaints(&mut self) -> Result<Vec<String>> {
+        let end = self.mark()?;
+        let lines = self.console.lines(self.seen);
+        let lines = lines.get(..end - self.seen).unwrap_or(&lines);
+        let found = kernel_log::complaints(lines);
+        self.seen = end;
+        Ok(found)
+    }
+}
+
+/// A guest whose QEMU has been started.
+struct Booting {
+    number: usize,
+    qemu: Child,
+    console: UnixListener,
+    agent: UnixListener,
+}
+
+impl Booting {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called once, by the function that has them all"
+    )]
+    fn start(
+        number: usize,
+        plan: &Plan,
+        tree: &Tree,
+        kernel: &Kernel,
+        folder: &Folder,
+        emulator: &Emulator,
+        switch: &Switch,
+        logs: &Path,
+    ) -> Result<Booting> {
+        let listen = |name: &str| -> Result<(PathBuf, UnixListener)> {
+            let path = folder.join(&format!("{name}{number}"));
+            let listener = UnixListener::bind(&path).with_context(|| format!("bind {}", path.display()))?;
+            Ok((path, listener))
+        };
+        let (console_path, console) = listen("console")?;
+        let (agent_path, agent) = listen("agent")?;
+        let per_host = plan.topology.controllers;
+        let routers = emulator.routers().iter().skip(number * per_host).take(per_host);
+        let machine = Machine {
+            guest: number,
+            memory_mib: plan.memory_mib,
+            cpus: plan.cpus,
+            kernel: kernel.image(),
+            initrd: folder.join("initrd"),
+            parameters: plan.parameters.clone(),
+            routers: routers.cloned().collect(),
+            console: console_path,
+            agent: agent_path,
+            network: switch.port(number),
+            iommu: plan.iommu,
+        };
+        let mut command = tree.program("usr/bin/qemu-system-x86_64");
+        machine.arguments(&tree.root, &mut command);
+        let qemu = Child::start(&command, plan.limit, &logs.join(format!("qemu{number}.log")))?;
+        Ok(Booting {
+            number,
+            qemu,
+            console,
+            agent,
+        })
+    }
+
+    fn booted(mut self, deadline: Instant, logs: &Path, task: &mut Task) -> Result<Guest> {
+        let console = accept(&self.console, &mut self.qemu, deadline)?;
+        let log = logs.join(format!("guest{}.log", self.number));
+        let console = Console::new(console, &log)?;
+        let agent = Agent::new(accept(&self.agent, &mut self.qemu, deadline)?)?;
+        loop {
+            interrupt::check()?;
+            task.tick();
+            if agent
+                .greeted(Duration::from_millis(100))
+                .with_context(|| self.ended(&console))?
+            {
+                break;
+            }
+            if Instant::now() > deadline {
+                bail!("guest {} has not booted; {}", self.number, self.ended(&console));
+            }
+        }
+        Ok(Guest {
+            number: self.number,
+            agent,
+            console,
+            seen: 0,
+            marks: 0,
+            _qemu: self.qemu,
+        })
+    }
+
+    /// What QEMU and the console said last.
+    fn ended(&self, console: &Console) -> String {
+        let lines = console.lines(console.len().saturating_sub(15));
+        format!("QEMU: {}\nconsole: {}", self.qemu.words(), lines.join("\n"))
+    }
+}
+
+/// Waits for QEMU to connect.
+fn accept(listener: &UnixListener, qemu: &mut Child, deadline: Instant) -> Result<UnixStream> {
+    let slice = Timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000_000,
+    };
+    loop {
+        interrupt::check()?;
+        let mut wanted = [PollFd::new(listener, PollFlags::IN)];
+        if poll(&mut wanted, Some(&slice)).unwrap_or(0) > 0 {
+            return Ok(listener.accept().context("accept QEMU's connection")?.0);
+        }
+        if let Some(status) = qemu.ended() {
+            bail!("QEMU ended: {status}\n{}", qemu.words());
+        }
+        if Instant::now() > deadline {
+            bail!("QEMU has not connected\n{}", qemu.words());
+        }
+    }
+}
+
+/// What the kernel unpacks: the cached part, then what is this run's own.
+fn write_initrd(to: &Path, base: &Path, agent: &Path, files: &[(String, PathBuf)]) -> Result<()> {
+    let mut own = Archive::default();
+    for folder in ["dev", "proc", "sys", "tmp", "run", "root", "mnt", "var/tmp"] {
+        own.folder(folder);
+    }
+    own.file("init", 0o755, include_bytes!("init.sh").as_slice());
+    own.file("etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/bash\n");
+    own.file("etc/group", 0o644, "root:x:0:\n");
+    own.file("etc/hosts", 0o644, "127.0.0.1 localhost\n");
+    own.file("root/.bashrc", 0o644, "PS1='\\h:\\w# '\nalias ll='ls -l'\n");
+    own.copy("usr/bin/usb4-lab-agent", agent)?;
+    for (inside, path) in files {
+        own.copy(inside.trim_start_matches('/'), path)?;
+    }
+    fs::copy(base, to).context("copy the guests' root")?;
+    let mut file = fs::File::options()
+        .append(true)
+        .open(to)
+        .context("open the guests' root")?;
+    std::io::Write::write_all(&mut file, &own.to_bytes()?).context("write the guests' root")
+}
+
+/// The emulator's program.
+fn emulator_program() -> Result<PathBuf> {
+    std::env::var_os("USB4_LAB_EMULATOR")
+        .map(PathBuf::from)
+        .context("USB4_LAB_EMULATOR names the emulator until usb4-nhi-emu is there")
+}

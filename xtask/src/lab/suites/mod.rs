@@ -1,0 +1,212 @@
+//! Suites of checks in guests, and `cargo xtask lab test`, which runs them.
+//!
+//! Checks that need the same guests are a group and share one boot, in order. After each the kernels are asked
+//! whether they have anything to complain about. A check that fails leaves guests in an unknown state, so the rest of
+//! its group gets new ones.
+
+mod net;
+mod stock;
+
+use super::session::{Lab, Plan};
+use crate::interrupt;
+use crate::ui::{Verdict, seconds};
+use anyhow::{Result, bail};
+use std::time::Instant;
+use usb4_nhi_model::Topology;
+
+/// When a check is run.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Tag {
+    /// On each change.
+    Ci,
+    /// When it is asked for.
+    Full,
+}
+
+/// What a check that did not fail has to say.
+pub(crate) enum Outcome {
+    Seen(String),
+    /// It cannot be done here, and why.
+    Skipped(String),
+}
+
+/// One check in guests that have booted.
+pub(crate) struct Check {
+    name: &'static str,
+    tag: Tag,
+    run: fn(&mut Lab) -> Result<Outcome>,
+}
+
+/// Checks that share guests.
+pub(crate) struct Group {
+    name: &'static str,
+    /// The fabric, in [`Topology`]'s text form.
+    topology: &'static str,
+    /// Changes to the plan.
+    plan: fn(&mut Plan),
+    /// Brings the guests to where every check begins.
+    prepare: fn(&mut Lab) -> Result<()>,
+    checks: &'static [Check],
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Suite {
+    /// The kernel's own drivers on the emulated host routers.
+    Stock,
+}
+
+impl Suite {
+    fn groups(self) -> &'static [Group] {
+        match self {
+            Suite::Stock => stock::GROUPS,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Suite::Stock => "stock",
+        }
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to run.
+    #[arg(long, value_enum)]
+    suite: Suite,
+    /// Run only checks whose group/name has this in it, whatever their tag.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Run those tagged full as well.
+    #[arg(long)]
+    full: bool,
+    /// Name the checks and stop.
+    #[arg(long)]
+    list: bool,
+    /// Kernel: `newest`, or a version such as 7.2 or 7.2.12.
+    #[arg(long, default_value = "newest")]
+    kernel: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    let wanted = |group: &Group, check: &Check| {
+        if args.only.is_empty() {
+            args.full || check.tag == Tag::Ci
+        } else {
+            let name = format!("{}/{}", group.name, check.name);
+            args.only.iter().any(|part| name.contains(part.as_str()))
+        }
+    };
+    let chosen: Vec<(&Group, Vec<&Check>)> = args
+        .suite
+        .groups()
+        .iter()
+        .map(|group| {
+            (
+                group,
+                group
+                    .checks
+                    .iter()
+                    .filter(|check| wanted(group, check))
+                    .collect::<Vec<_>>(),
+            )
+        })
+        .filter(|(_, checks)| !checks.is_empty())
+        .collect();
+    if args.list {
+        for (group, check) in chosen
+            .iter()
+            .flat_map(|(group, checks)| checks.iter().map(move |c| (group, c)))
+        {
+            let tag = if check.tag == Tag::Ci { "ci" } else { "full" };
+            say!("{}/{}: {tag}, on {}", group.name, check.name, group.topology);
+        }
+    }
+    if chosen.is_empty() {
+        bail!(
+            "no check of suite {} is called {}",
+            args.suite.name(),
+            args.only.join(", ")
+        );
+    }
+    if args.list {
+        return Ok(Verdict::new(true, "listed"));
+    }
+    let began = Instant::now();
+    let mut tally = Tally::default();
+    for (group, checks) in &chosen {
+        run_group(args.suite, group, checks, &args.kernel, &mut tally)?;
+    }
+    let line = format!(
+        "{} passed, {} failed, {} skipped in {}",
+        tally.passed,
+        tally.failed.len(),
+        tally.skipped,
+        seconds(began.elapsed())
+    );
+    Ok(match tally.failed.as_slice() {
+        [] => Verdict::new(true, line),
+        failed => Verdict::fail(format!("{line}: {}", failed.join(", "))),
+    })
+}
+
+/// How checks went.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) skipped: usize,
+    pub(crate) failed: Vec<String>,
+}
+
+fn run_group(suite: Suite, group: &Group, checks: &[&Check], kernel: &str, tally: &mut Tally) -> Result<()> {
+    let topology: Topology = group.topology.parse()?;
+    let mut plan = Plan::new(&format!("{}/{}", suite.name(), group.name), topology);
+    plan.kernel = kernel.to_string();
+    (group.plan)(&mut plan);
+    let mut lab = None;
+    for check in checks {
+        let began = Instant::now();
+        let result = one(&mut lab, &plan, group, check);
+        interrupt::check()?;
+        let name = format!("{}/{}", group.name, check.name);
+        let time = seconds(began.elapsed());
+        match result {
+            Ok(Outcome::Seen(what)) => {
+                tally.passed += 1;
+                say!("PASS {name} ({time}): {what}");
+            }
+            Ok(Outcome::Skipped(why)) => {
+                tally.skipped += 1;
+                say!("SKIP {name} ({time}): {why}");
+            }
+            Err(error) => {
+                say!("FAIL {name} ({time}): {error:#}");
+                if let Some(lab) = &lab {
+                    say!("logs: {}", lab.logs.display());
+                }
+                tally.failed.push(name);
+                lab = None;
+                plan.name = format!("{}/{}-after-{}", suite.name(), group.name, check.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs a check, in new guests if there are none.
+fn one(lab: &mut Option<Lab>, plan: &Plan, group: &Group, check: &Check) -> Result<Outcome> {
+    let lab = match lab {
+        Some(lab) => lab,
+        none => {
+            let new = none.insert(Lab::start(plan)?);
+            (group.prepare)(new)?;
+            new
+        }
+    };
+    let outcome = (check.run)(lab)?;
+    let complaints = lab.complaints()?;
+    if !complaints.is_empty() {
+        bail!("kernels complain:\n{}", complaints.join("\n"));
+    }
+    Ok(outcome)
+}

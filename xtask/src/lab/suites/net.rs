@@ -1,0 +1,154 @@
+//! IP over the emulated cable: what several suites do with thunderbolt_net.
+
+use crate::lab::agent::Output;
+use crate::lab::session::{Guest, Lab};
+use anyhow::{Context, Result, bail};
+use std::time::{Duration, Instant};
+
+/// How long drivers may take to find each other: two lanes take 10 s of protocol timers, a late peer is noticed by
+/// polling, and the machine may be busy.
+pub(crate) const SETTLE: Duration = Duration::from_secs(90);
+
+/// Loads thunderbolt_net everywhere and waits until guests 0 and 1 reach each other.
+pub(crate) fn up(lab: &mut Lab) -> Result<()> {
+    for guest in lab.guests() {
+        guest.sh("modprobe thunderbolt_net")?;
+    }
+    join(lab)
+}
+
+/// A guest's address on the cable.
+pub(crate) fn address(guest: usize) -> String {
+    format!("10.7.0.{}", guest + 1)
+}
+
+/// Waits until guests 0 and 1 reach each other. Network devices come and go with the peer, and a device has neither
+/// address nor state when it comes, so each is set up as often as it takes.
+pub(crate) fn join(lab: &Lab) -> Result<()> {
+    let deadline = Instant::now() + SETTLE;
+    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
+    loop {
+        for guest in [one, other] {
+            let address = address(guest.number);
+            let script = format!(
+                "[ -e /sys/class/net/thunderbolt0 ] || exit 0
+                 ip addr replace {address}/24 dev thunderbolt0
+                 ip link set thunderbolt0 mtu 65522 up"
+            );
+            // The device may go while this runs.
+            guest.run(&script, Duration::from_secs(20))?;
+        }
+        let script = format!("ping -q -c 1 -W 1 {}", address(1));
+        if one.run(&script, Duration::from_secs(20))?.ok() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let states = [one, other].map(|guest| guest.sh("ip addr show; ls /sys/bus/thunderbolt/devices"));
+            let [one, other] = states.map(Result::unwrap_or_default);
+            bail!("the guests do not reach each other\n{one}\n{other}");
+        }
+    }
+}
+
+/// Waits until both ends of a device's connection have logged in to each other.
+pub(crate) fn carrier(guest: &Guest, device: &str) -> Result<()> {
+    guest.until(
+        &format!("[ \"$(cat /sys/class/net/{device}/carrier)\" = 1 ]"),
+        SETTLE,
+    )
+}
+
+/// What ping reports.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Ping {
+    pub(crate) sent: u32,
+    pub(crate) received: u32,
+    /// Average round trip in milliseconds.
+    pub(crate) average_ms: f64,
+}
+
+/// Pings `to`; every request must be answered.
+pub(crate) fn ping(guest: &Guest, to: &str, arguments: &str) -> Result<Ping> {
+    let output = guest.run(&format!("ping -q {arguments} {to}"), Duration::from_secs(60))?;
+    let ping = read_ping(&output).with_context(|| format!("ping {to}: {output}"))?;
+    if ping.received < ping.sent {
+        bail!(
+            "ping {arguments} {to}: {} of {} answered",
+            ping.received,
+            ping.sent
+        );
+    }
+    Ok(ping)
+}
+
+fn read_ping(output: &Output) -> Option<Ping> {
+    let text = output.text();
+    let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
+    let times = text.lines().find(|line| line.starts_with("rtt min/avg/max"))?;
+    let mut words = counts.split_whitespace();
+    Some(Ping {
+        sent: words.next()?.parse().ok()?,
+        received: words.nth(2)?.parse().ok()?,
+        average_ms: times.split(" = ").nth(1)?.split('/').nth(1)?.parse().ok()?,
+    })
+}
+
+/// Mbit/s of a TCP stream from `from` to the other guest, and back if `reverse`, over `span` seconds.
+pub(crate) fn iperf3(from: &Guest, to: &Guest, reverse: bool, span: u32) -> Result<f64> {
+    let address = address(to.number);
+    let server = to.start(&["iperf3", "-s", "-1"])?;
+    to.listening(5201)?;
+    let direction = if reverse { "-R" } else { "" };
+    let script = format!("iperf3 -c {address} -t {span} -i 0 {direction}");
+    let text = from.sh_for(&script, Duration::from_secs(60))?;
+    server.wait(Duration::from_secs(60))?;
+    let rate = read_iperf3(&text).with_context(|| format!("no result in\n{text}"))?;
+    if rate <= 0.0 {
+        bail!("iperf3 moved nothing\n{text}");
+    }
+    Ok(rate)
+}
+
+/// The receiver's rate in Mbit/s, from lines such as
+/// `[  5]   0.00-2.00   sec  92.1 MBytes   386 Mbits/sec                  receiver`.
+fn read_iperf3(text: &str) -> Option<f64> {
+    let line = text.lines().rev().find(|line| line.ends_with("receiver"))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let unit = words.iter().position(|word| word.ends_with("bits/sec"))?;
+    let rate: f64 = words.get(unit.checked_sub(1)?)?.parse().ok()?;
+    Some(match *words.get(unit)? {
+        "Gbits/sec" => rate * 1000.0,
+        "Kbits/sec" => rate / 1000.0,
+        "bits/sec" => rate / 1e6,
+        _ => rate,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use usb4_lab_agent::End;
+
+    #[test]
+    fn what_ping_reports_is_read() {
+        let text = "PING 10.7.0.2 (10.7.0.2) 56(84) bytes of data.\n\n--- 10.7.0.2 ping statistics ---\n\
+            20 packets transmitted, 19 received, 5% packet loss, time 1026ms\n\
+            rtt min/avg/max/mdev = 0.551/0.875/1.742/0.309 ms\n";
+        let output = Output {
+            end: End::Status(0),
+            stdout: text.into(),
+            stderr: vec![],
+        };
+        let ping = read_ping(&output).unwrap();
+        assert_eq!((ping.sent, ping.received), (20, 19));
+        assert!((ping.average_ms - 0.875).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_receivers_rate_counts() {
+        let text = "[  5]   0.00-2.00   sec  92.1 MBytes   386 Mbits/sec    0            sender\n\
+            [  5]   0.00-2.04   sec  91.2 MBytes  1.5 Gbits/sec                  receiver\n\niperf Done.";
+        assert_eq!(read_iperf3(text), Some(1500.0));
+        assert_eq!(read_iperf3("iperf3: error"), None);
+    }
+}
