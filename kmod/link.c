@@ -54,20 +54,29 @@ static int link_thread(void *data)
 	return 0;
 }
 
+static void start_timer(struct u4_link *link)
+{
+	hrtimer_start(&link->timer, ns_to_ktime(u4_limits.grace),
+		      HRTIMER_MODE_REL);
+}
+
 static enum hrtimer_restart link_timer(struct hrtimer *timer)
 {
 	struct u4_link *link = container_of(timer, struct u4_link, timer);
 
 	switch (usb4_core_link_expired(u4_core, link->core)) {
 	case EXPIRED_AGAIN:
-		hrtimer_forward_now(timer, ns_to_ktime(u4_limits.grace));
-		return HRTIMER_RESTART;
+		/*
+		 * A client that leaves may have started it anew meanwhile, so
+		 * this is no place for HRTIMER_RESTART.
+		 */
+		start_timer(link);
+		break;
 	case EXPIRED_TAKEN:
 		wake(link);
-		fallthrough;
-	default:
-		return HRTIMER_NORESTART;
+		break;
 	}
+	return HRTIMER_NORESTART;
 }
 
 /**
@@ -96,8 +105,7 @@ void usb4_home_port_hand_over(size_t handle)
 	rcu_read_lock();
 	link = rcu_dereference(port->link);
 	if (link)
-		hrtimer_start(&link->timer, ns_to_ktime(u4_limits.grace),
-			      HRTIMER_MODE_REL);
+		start_timer(link);
 	rcu_read_unlock();
 }
 
