@@ -5,6 +5,7 @@
 //! all targets also run as plain tests (`cargo test`), without instrumentation.
 
 pub mod control_parse;
+pub mod emu_client;
 pub mod frame_parse;
 mod input;
 pub mod link_events;
@@ -81,5 +82,10 @@ mod tests {
     #[test]
     fn nhi_hostile_survives_its_seeds() {
         try_all(crate::nhi_hostile::run, &crate::nhi_hostile::seeds());
+    }
+
+    #[test]
+    fn emu_client_survives_its_seeds() {
+        try_all(crate::emu_client::run, &crate::emu_client::seeds());
     }
 }

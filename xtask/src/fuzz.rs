@@ -24,13 +24,14 @@ pub(crate) struct Args {
 }
 
 /// A target and the longest input it can make use of.
-const TARGETS: [(&str, u32); 6] = [
+const TARGETS: [(&str, u32); 7] = [
     ("frame_parse", 4100),
     ("control_parse", 100),
     ("rail_control", 1024),
     ("link_events", 1024),
     ("queue_hostile", 512),
     ("nhi_hostile", 1024),
+    ("emu_client", 1024),
 ];
 
 /// Instrumentation for libFuzzer: edge counters, and the operands of comparisons to steer by.

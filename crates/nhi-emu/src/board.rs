@@ -14,8 +14,18 @@ use crate::recording::Recording;
 #[derive(Debug)]
 pub(crate) struct Board {
     guests: Vec<Guest>,
-    started: Instant,
+    clock: Clock,
     pub(crate) recording: Option<Recording>,
+}
+
+/// Where the time comes from.
+#[derive(Debug)]
+enum Clock {
+    /// It has passed since then.
+    Since(Instant),
+    /// Somebody says it.
+    #[cfg(feature = "fuzz")]
+    Told(Nanos),
 }
 
 /// What belongs to the guest at one controller.
@@ -29,14 +39,24 @@ impl Board {
     pub(crate) fn new(nhis: usize) -> Self {
         Self {
             guests: (0..nhis).map(|_| Guest::default()).collect(),
-            started: Instant::now(),
+            clock: Clock::Since(Instant::now()),
             recording: None,
         }
     }
 
     /// Time since the start.
     pub(crate) fn now(&self) -> Nanos {
-        Nanos::try_from(self.started.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+        match self.clock {
+            Clock::Since(start) => Nanos::try_from(start.elapsed().as_nanos()).unwrap_or(Nanos::MAX),
+            #[cfg(feature = "fuzz")]
+            Clock::Told(now) => now,
+        }
+    }
+
+    /// Says the time from now on.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn set_time(&mut self, now: Nanos) {
+        self.clock = Clock::Told(now);
     }
 
     pub(crate) fn guest(&mut self, nhi: Nhi) -> Option<&mut Guest> {

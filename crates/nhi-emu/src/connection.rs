@@ -138,7 +138,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             bytes: vec![0; 2 * MESSAGE_MAX].into_boxed_slice(),
             start: 0,
@@ -148,14 +148,14 @@ impl Inbox {
     }
 
     /// Where more bytes go: never empty once all whole messages have been taken.
-    fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn room(&mut self) -> &mut [u8] {
         self.bytes.copy_within(self.start..self.end, 0);
         self.end = self.end.saturating_sub(self.start);
         self.start = 0;
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    fn arrived(&mut self, count: usize, mut fds: Vec<OwnedFd>) -> Result<(), ConnectionError> {
+    pub(crate) fn arrived(&mut self, count: usize, mut fds: Vec<OwnedFd>) -> Result<(), ConnectionError> {
         self.end = self.end.saturating_add(count).min(self.bytes.len());
         self.fds.append(&mut fds);
         if self.fds.len() > FDS_MAX {
@@ -211,6 +211,13 @@ impl Outbox {
     /// Answers with an error number.
     pub(crate) fn refused(&mut self, to: &Header, why: Refused) {
         self.replies.refused(to, why);
+    }
+
+    /// Takes what would be sent.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.riders.clear();
+        std::mem::take(&mut self.replies.bytes)
     }
 
     /// Something waits for the client to read.

@@ -235,7 +235,7 @@ impl Emulator {
 }
 
 impl Map {
-    fn pages(self) -> Vec<MappedPage> {
+    pub(crate) fn pages(self) -> Vec<MappedPage> {
         match self {
             Self::Nothing => vec![],
             Self::Doorbells => vec![MappedPage::TxRings, MappedPage::RxRings],

@@ -23,6 +23,8 @@ mod board;
 mod connection;
 mod control;
 mod emulator;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod machine;
 mod memory;
 mod pages;

@@ -15,14 +15,14 @@ use crate::recording::Recording;
 
 /// Carries requests out, and remembers the faults that are set, since the model takes all those of a cable at once.
 #[derive(Debug)]
-pub(super) struct Executor {
+pub(crate) struct Executor {
     /// Of each cable, forth and back.
     faults: Vec<[CableFaults; 2]>,
 }
 
 /// Why a request was refused.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ExecuteError {
+pub(crate) enum ExecuteError {
     #[error(transparent)]
     Model(#[from] CommandError),
     #[error("a control packet is whole doublewords, not {0} bytes")]
@@ -38,7 +38,7 @@ pub(super) enum ExecuteError {
 }
 
 impl Executor {
-    pub(super) fn new(machine: &Machine) -> Self {
+    pub(crate) fn new(machine: &Machine) -> Self {
         let cables = machine.fabric.topology().cables.len();
         Self {
             faults: vec![Default::default(); cables],
@@ -46,7 +46,7 @@ impl Executor {
     }
 
     /// Carries a request out; the answer is an object with `"ok": true`.
-    pub(super) fn execute(
+    pub(crate) fn execute(
         &mut self,
         request: &Request,
         machine: &mut Machine,

@@ -21,7 +21,7 @@ use usb4_nhi_control::{CONTROL_SOCKET, MARK_SOCKET, Request};
 use crate::StartError;
 use crate::machine::Machine;
 use crate::sockets::{Interest, Socket, Source, watch};
-use execute::Executor;
+pub(crate) use execute::Executor;
 use lines::Lines;
 
 /// Most connections at a time, more than a lab has guests and people.
