@@ -12,6 +12,7 @@
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/uuid.h>
 
@@ -25,6 +26,13 @@
 
 /* When to look for a ring or memory again that could not be had. */
 #define RETRY_MS	2000
+
+/*
+ * How long a cable rests that leads to a host which another one leads to as
+ * well, and as much again at random: should the two hosts have chosen different
+ * cables, they give both up, and are not to come back in step.
+ */
+#define REST_MS		1500
 
 /* Bits of &u4_rail.events. */
 enum {
@@ -59,6 +67,8 @@ enum {
  * @port: rings and buffers
  * @opened: @port has them
  * @complained: it has been said that it has not
+ * @redundant: it has been said that another cable leads there
+ * @rest_until: no session before this time, in jiffies
  * @out_hop: HopID of our frames
  * @in_hop: HopID of the peer's, 0 if none is reserved
  * @fsm: the state machine, %NULL if there is none
@@ -88,6 +98,8 @@ struct u4_rail {
 	struct u4_port port;
 	bool opened;
 	bool complained;
+	bool redundant;
+	unsigned long rest_until;
 	int out_hop;
 	int in_hop;
 	struct usb4_core_rail *fsm;
@@ -280,6 +292,22 @@ static u32 rate_of(const struct tb_xdomain *xd)
 	}
 }
 
+/*
+ * A link has one rail, so far. A session without a link would look good to the
+ * peer: it ends, and is tried again later, when the other may be gone.
+ */
+static void rest(struct u4_rail *rail, const struct usb4_core_peer *peer)
+{
+	if (!rail->redundant)
+		dev_info(&rail->svc->dev,
+			 "another cable leads to " U4_NODE_FMT "; this one is in reserve\n",
+			 peer->node.high, peer->node.low);
+	rail->redundant = true;
+	rail->rest_until = jiffies + msecs_to_jiffies(REST_MS +
+						      get_random_u32_below(REST_MS));
+	usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_CLOSE, 0);
+}
+
 static void link_up(struct u4_rail *rail, struct usb4_core_peer *peer)
 {
 	struct u4_link *link;
@@ -288,9 +316,7 @@ static void link_up(struct u4_rail *rail, struct usb4_core_peer *peer)
 	link = u4_link_start(&rail->port, peer);
 	if (IS_ERR(link)) {
 		if (PTR_ERR(link) == -EEXIST)
-			dev_warn(&rail->svc->dev,
-				 "another cable leads to " U4_NODE_FMT "; this one is not used\n",
-				 peer->node.high, peer->node.low);
+			rest(rail, peer);
 		else
 			dev_warn(&rail->svc->dev,
 				 "no link to " U4_NODE_FMT ": error %ld\n",
@@ -298,6 +324,7 @@ static void link_up(struct u4_rail *rail, struct usb4_core_peer *peer)
 				 PTR_ERR(link));
 		return;
 	}
+	rail->redundant = false;
 	spin_lock(&u4_rails_lock);
 	rail->node = peer->node;
 	rail->node_known = true;
@@ -457,6 +484,10 @@ static void rail_work(struct work_struct *work)
 			complete_all(&rail->closed);
 			return;
 		}
+		if (time_before(jiffies, rail->rest_until)) {
+			again(rail, rail->rest_until - jiffies);
+			return;
+		}
 		if (!ensure_port(rail)) {
 			again(rail, msecs_to_jiffies(RETRY_MS));
 			return;
@@ -501,6 +532,7 @@ struct u4_rail *u4_rail_new(struct tb_service *svc)
 	dev_dbg(&svc->dev, "a cable to a host with this service\n");
 	INIT_DELAYED_WORK(&rail->work, rail_work);
 	init_completion(&rail->closed);
+	rail->rest_until = jiffies;
 	rail->fsm_memory = kvzalloc(usb4_core_rail_size(), GFP_KERNEL);
 	if (!rail->fsm_memory)
 		goto err_rail;
