@@ -1,5 +1,5 @@
-//! Programs of this workspace that run in guests: linked statically, since a guest has another C library than this
-//! machine.
+//! Programs of this workspace that the lab runs, in guests and beside them: linked statically, since a guest has another
+//! C library than this machine.
 
 use crate::process;
 use crate::ui::Task;
@@ -12,7 +12,7 @@ use std::time::Duration;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds the program `binary` of `package` and says where it is.
-pub(crate) fn for_guests(package: &str, binary: &str) -> Result<PathBuf> {
+pub(crate) fn build(package: &str, binary: &str) -> Result<PathBuf> {
     let folder = work().join("lab/cargo");
     let mut command = cargo([
         "build",
@@ -28,7 +28,7 @@ pub(crate) fn for_guests(package: &str, binary: &str) -> Result<PathBuf> {
     // Fat LTO and one codegen unit are for what is measured.
     command.env("CARGO_PROFILE_RELEASE_LTO", "off");
     command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
-    let mut task = Task::start(format!("build {binary} for guests"), None);
+    let mut task = Task::start(format!("build {binary}"), None);
     let log = folder.join(format!("{binary}.log"));
     process::run(&mut command, Duration::from_secs(600), &log, Some(&mut task))?.require("cargo build")?;
     task.done("built");

@@ -4,67 +4,61 @@ use super::child::Child;
 use super::folder::Folder;
 use crate::interrupt;
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::net::UnixStream;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use usb4_nhi_control::{Client, Request};
 use usb4_nhi_model::Topology;
 
-/// How long the emulator may take to open its sockets, and to answer.
+/// How long the emulator may take to open its sockets.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How to start it.
+pub(crate) struct Options<'a> {
+    pub(crate) program: &'a Path,
+    /// The fabric, in [`Topology`]'s text form, and what it says.
+    pub(crate) text: &'a str,
+    pub(crate) topology: &'a Topology,
+    pub(crate) seed: u64,
+    pub(crate) limit: Duration,
+    pub(crate) log: &'a Path,
+}
 
 /// A running emulator.
 pub(crate) struct Emulator {
     child: Child,
-    control: BufReader<UnixStream>,
+    client: Client,
     routers: Vec<PathBuf>,
 }
 
 impl Emulator {
-    /// Starts `program` and waits until its sockets are there.
-    pub(crate) fn start(
-        program: &Path,
-        topology: &Topology,
-        folder: &Folder,
-        limit: Duration,
-        log: &Path,
-    ) -> Result<Emulator> {
-        let mut command = Command::new(program);
-        command.arg("--dir").arg(folder.path());
-        command.args(prototype_arguments(topology));
-        let mut child = Child::start(&command, limit, log)?;
-        let routers: Vec<PathBuf> = (0..topology.nhis())
-            .map(|nhi| folder.join(&format!("nhi{nhi}.sock")))
-            .collect();
+    /// Starts it with its sockets in `folder`, and returns when it answers.
+    pub(crate) fn start(folder: &Folder, options: &Options<'_>) -> Result<Emulator> {
+        let mut command = Command::new(options.program);
+        command.arg("--dir").arg(folder.path()).arg("-v");
+        command.args(["--topology", options.text, "--seed", &options.seed.to_string()]);
+        let mut child = Child::start(&command, options.limit, options.log)?;
         let deadline = Instant::now() + PATIENCE;
-        let stream = loop {
+        let client = loop {
             interrupt::check()?;
-            if let Some(status) = child.ended() {
-                bail!("the emulator ended: {status}\n{}", child.words());
+            match Client::connect(folder.path()) {
+                Ok(client) => break client,
+                Err(_) if child.ended().is_none() && Instant::now() < deadline => {}
+                Err(error) => bail!("the emulator does not start: {error}\n{}", child.words()),
             }
-            let there = routers.iter().all(|path| path.exists());
-            match UnixStream::connect(folder.join("ctl.sock")) {
-                Ok(stream) if there => break stream,
-                Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                    return Err(error).context("connect to the emulator's control socket");
-                }
-                _ => {}
-            }
-            if Instant::now() > deadline {
-                bail!("the emulator has not opened its sockets\n{}", child.words());
-            }
-            // Sockets appear; there is no event for that.
+            // A socket appears; that is no event anybody could wait for.
             std::thread::sleep(Duration::from_millis(2));
         };
-        stream
-            .set_read_timeout(Some(PATIENCE))
-            .context("set up the control socket")?;
-        Ok(Emulator {
+        let routers = (0..options.topology.nhis()).map(|nhi| folder.join(&format!("nhi{nhi}.sock")));
+        let mut emulator = Emulator {
             child,
-            control: BufReader::new(stream),
-            routers,
-        })
+            client,
+            routers: routers.collect(),
+        };
+        // It answers only when all of its sockets are there.
+        emulator.ask("stats")?;
+        Ok(emulator)
     }
 
     /// The socket of each host router.
@@ -72,45 +66,40 @@ impl Emulator {
         &self.routers
     }
 
-    /// Sends one command line, returns the one line of its reply.
-    pub(crate) fn command(&mut self, line: &str) -> Result<String> {
-        let mut ask = || -> std::io::Result<String> {
-            writeln!(self.control.get_mut(), "{line}")?;
-            let mut reply = String::new();
-            self.control.read_line(&mut reply)?;
-            Ok(reply.trim_end().to_string())
-        };
-        let reply =
-            ask().with_context(|| format!("send {line:?} to the emulator\n{}", self.child.words()))?;
-        if reply.is_empty() || reply == "?" || reply.starts_with("error") {
-            bail!("the emulator refuses {line:?}: {reply}");
-        }
-        Ok(reply)
+    /// Puts a request to it, as `usb4ctl lab` takes them, and returns what it answers.
+    pub(crate) fn ask(&mut self, line: &str) -> Result<Value> {
+        let request: Request = line.parse().with_context(|| format!("{line:?}"))?;
+        let answer = self.client.ask(&request);
+        let answer =
+            answer.with_context(|| format!("send {line:?} to the emulator\n{}", self.child.words()))?;
+        accepted(&answer).with_context(|| format!("the emulator refuses {line:?}"))
     }
 }
 
-fn prototype_arguments(topology: &Topology) -> Vec<String> {
-    let mut words = vec![
-        format!("--nodes={}", topology.nhis()),
-        format!("--ports={}", topology.ports),
-    ];
-    for [one, other] in &topology.cables {
-        words.push(format!(
-            "--cable={}.{}-{}.{}",
-            one.nhi.0, one.port, other.nhi.0, other.port
-        ));
+/// The answer, unless it is a refusal.
+fn accepted(answer: &str) -> Result<Value> {
+    let answer: Value = serde_json::from_str(answer).with_context(|| format!("not JSON: {answer}"))?;
+    if answer.get("ok") != Some(&Value::Bool(true)) {
+        bail!(
+            "{}",
+            answer
+                .get("error")
+                .and_then(Value::as_str)
+                .unwrap_or("no reason given")
+        );
     }
-    words
-        .iter()
-        .flat_map(|word| word.split('='))
-        .map(str::to_string)
-        .chain(["--lanes".to_string(), topology.lanes.to_string()])
-        .chain(["--hops".to_string(), topology.hops.to_string()])
-        .chain(["--usb4".to_string(), topology.usb4.to_string()])
-        .chain([
-            "--pci".to_string(),
-            format!("{:04x}:{:04x}", topology.pci.vendor, topology.pci.device),
-        ])
-        .chain((!topology.moderation).then(|| "--no-throttle".to_string()))
-        .collect()
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_an_error_with_its_reason() {
+        assert!(accepted(r#"{"ok":true}"#).is_ok());
+        let error = accepted(r#"{"ok":false,"error":"no cable 7"}"#).unwrap_err();
+        assert_eq!(error.to_string(), "no cable 7");
+        assert!(accepted("?").is_err());
+    }
 }

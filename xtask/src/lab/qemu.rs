@@ -166,10 +166,7 @@ mod tests {
         machine.iommu = true;
         machine.parameters = "swiotlb=force".into();
         let line = line(&machine);
-        assert!(
-            line.contains("-device intel-iommu,"),
-            "{line}"
-        );
+        assert!(line.contains("-device intel-iommu,"), "{line}");
         assert!(
             line.ends_with("lab.guest=1 intel_iommu=on iommu.strict=1 swiotlb=force"),
             "{line}"

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
-use usb4_nhi_model::Topology;
 
 /// What guests to boot.
 #[derive(clap::Args)]
@@ -59,7 +58,6 @@ impl Guests {
             (None, 3) => "triangle,lanes=1",
             (None, _) => "chain4,lanes=1",
         };
-        let topology: Topology = text.parse().with_context(|| format!("topology {text}"))?;
         Ok(Plan {
             kernel: self.kernel.clone(),
             memory_mib: self.memory,
@@ -67,7 +65,7 @@ impl Guests {
             parameters: self.append.clone(),
             iommu: self.iommu,
             files: self.file.clone(),
-            ..Plan::new(name, topology)
+            ..Plan::new(name, text)?
         })
     }
 }

@@ -5,7 +5,7 @@ use super::binary;
 use super::child::Child;
 use super::console::Console;
 use super::cpio::Archive;
-use super::emulator::Emulator;
+use super::emulator::{self, Emulator};
 use super::folder::Folder;
 use super::image;
 use super::kernel_log;
@@ -17,6 +17,7 @@ use crate::ui::Task;
 use crate::workspace::work;
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -33,7 +34,11 @@ const COMMAND: Duration = Duration::from_secs(60);
 pub(crate) struct Plan {
     /// Name of the folder for logs.
     pub(crate) name: String,
+    /// The fabric, in [`Topology`]'s text form.
+    pub(crate) fabric: String,
     pub(crate) topology: Topology,
+    /// Of what the emulator does at random.
+    pub(crate) seed: u64,
     /// See [`Kernel::get`].
     pub(crate) kernel: String,
     pub(crate) memory_mib: u32,
@@ -48,10 +53,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(name: &str, topology: Topology) -> Plan {
-        Plan {
+    pub(crate) fn new(name: &str, fabric: &str) -> Result<Plan> {
+        let topology = fabric.parse();
+        Ok(Plan {
             name: name.to_string(),
-            topology,
+            fabric: fabric.to_string(),
+            topology: topology.with_context(|| format!("topology {fabric}"))?,
+            seed: 1,
             kernel: "newest".to_string(),
             memory_mib: 512,
             cpus: 1,
@@ -59,7 +67,7 @@ impl Plan {
             iommu: false,
             files: vec![],
             limit: Duration::from_secs(1800),
-        }
+        })
     }
 }
 
@@ -81,8 +89,8 @@ impl Lab {
         let tree = Tree::get()?;
         let kernel = Kernel::get(&plan.kernel)?;
         let base = image::base(&tree, &kernel)?;
-        let agent = binary::for_guests("usb4-lab-agent", "usb4-lab-agent")?;
-        let program = emulator_program()?;
+        let agent = binary::build("usb4-lab-agent", "usb4-lab-agent")?;
+        let program = binary::build("usb4-nhi-emu", "usb4-nhi-emu")?;
         let logs = work().join("lab/logs").join(&plan.name);
         fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
         let guests = plan.topology.hosts;
@@ -91,7 +99,17 @@ impl Lab {
         let initrd = folder.join("initrd");
         write_initrd(&initrd, &base, &agent, &plan.files)?;
         let log = logs.join("emulator.log");
-        let emulator = Emulator::start(&program, &plan.topology, &folder, plan.limit, &log)?;
+        let emulator = Emulator::start(
+            &folder,
+            &emulator::Options {
+                program: &program,
+                text: &plan.fabric,
+                topology: &plan.topology,
+                seed: plan.seed,
+                limit: plan.limit,
+                log: &log,
+            },
+        )?;
         let switch = Switch::start(folder.path(), guests)?;
         let booting: Vec<Booting> = (0..guests)
             .map(|guest| Booting::start(guest, plan, &tree, &kernel, &folder, &emulator, &switch, &logs))
@@ -127,9 +145,9 @@ impl Lab {
         (&self.guests, &mut self.emulator)
     }
 
-    /// Sends the emulator a command, such as `unplug 0`; see `usb4ctl lab --help`.
-    pub(crate) fn control(&mut self, line: &str) -> Result<String> {
-        self.emulator.command(line)
+    /// Puts a request to the emulator, such as `unplug 0`; `usb4ctl lab --help` names them.
+    pub(crate) fn control(&mut self, line: &str) -> Result<Value> {
+        self.emulator.ask(line)
     }
 
     /// What the kernels have complained about since the last time this was asked.
@@ -393,11 +411,4 @@ fn write_initrd(to: &Path, base: &Path, agent: &Path, files: &[(String, PathBuf)
         .open(to)
         .context("open the guests' root")?;
     std::io::Write::write_all(&mut file, &own.to_bytes()?).context("write the guests' root")
-}
-
-/// The emulator's program.
-fn emulator_program() -> Result<PathBuf> {
-    std::env::var_os("USB4_LAB_EMULATOR")
-        .map(PathBuf::from)
-        .context("USB4_LAB_EMULATOR names the emulator until usb4-nhi-emu is there")
 }

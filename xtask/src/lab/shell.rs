@@ -192,7 +192,7 @@ fn interact(lab: &mut Lab) -> Result<()> {
                     let mut line = String::new();
                     print(b"\r\nemulator> ")?;
                     std::io::stdin().read_line(&mut line).context("read a command")?;
-                    match emulator.command(line.trim()) {
+                    match emulator.ask(line.trim()) {
                         Ok(reply) => say!("{reply}"),
                         Err(error) => say!("{error:#}"),
                     }

@@ -12,7 +12,6 @@ use crate::interrupt;
 use crate::ui::{Verdict, seconds};
 use anyhow::{Result, bail};
 use std::time::Instant;
-use usb4_nhi_model::Topology;
 
 /// When a check is run.
 #[derive(Clone, Copy, PartialEq)]
@@ -40,7 +39,7 @@ pub(crate) struct Check {
 /// Checks that share guests.
 pub(crate) struct Group {
     name: &'static str,
-    /// The fabric, in [`Topology`]'s text form.
+    /// The fabric, in the text form of `usb4_nhi_model::Topology`.
     topology: &'static str,
     /// Changes to the plan.
     plan: fn(&mut Plan),
@@ -159,8 +158,7 @@ pub(crate) struct Tally {
 }
 
 fn run_group(suite: Suite, group: &Group, checks: &[&Check], kernel: &str, tally: &mut Tally) -> Result<()> {
-    let topology: Topology = group.topology.parse()?;
-    let mut plan = Plan::new(&format!("{}/{}", suite.name(), group.name), topology);
+    let mut plan = Plan::new(&format!("{}/{}", suite.name(), group.name), group.topology)?;
     plan.kernel = kernel.to_string();
     (group.plan)(&mut plan);
     let mut lab = None;

@@ -137,21 +137,22 @@ fn stream(lab: &mut Lab) -> Result<Outcome> {
     }
     let (writer, reader) = (lab.guest(0)?, lab.guest(1)?);
     writer.sh(&format!("head -c {BYTES} /dev/urandom > /tmp/in"))?;
-    // The reader first: frames that arrive while it posts its buffers are forgotten by the driver (tbstream_dev_alloc_rx_buffers
-    // in drivers/thunderbolt/stream.c resets its counters after posting).
-    let reading = reader.start(&["sh", "-c", "cat /dev/tbstream0 > /tmp/out"])?;
-    reader.until(
-        "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q /dev/tbstream0",
-        SETTLE,
-    )?;
-    writer.sh_for("dd if=/tmp/in of=/dev/tbstream0 bs=64k 2>&1", SETTLE)?;
+    // The reader first: frames that arrive while it posts its buffers are forgotten by the driver
+    // (tbstream_dev_alloc_rx_buffers in drivers/thunderbolt/stream.c resets its counters after posting). And the writer
+    // closes last: what it has not sent within half a second, or its closing frame where the ring is full, is lost
+    // (tbstream_dev_stop and tbstream_dev_send_close there).
+    let reading = reader.start(&["sh", "-c", &format!("head -c {BYTES} /dev/tbstream0 > /tmp/out")])?;
+    reader.until(STREAM_IS_OPEN, SETTLE)?;
+    let writing = writer.start(&["sh", "-c", "exec 3> /dev/tbstream0; cat /tmp/in >&3; read -r go"])?;
     let ended = reading.wait(SETTLE).with_context(|| {
         let arrived = reader.sh("wc -c < /tmp/out").unwrap_or_default();
-        format!("the reader has not seen the writer close; {arrived} of {BYTES} bytes have arrived")
+        format!("{arrived} of {BYTES} bytes have arrived")
     })?;
     if !ended.ok() {
         bail!("the reader: {ended}");
     }
+    writing.close_stdin()?;
+    writing.wait(SETTLE).context("the writer")?;
     let sum = |guest: &Guest, file: &str| guest.sh(&format!("sha256sum < {file}"));
     let (sent, received) = (sum(writer, "/tmp/in")?, sum(reader, "/tmp/out")?);
     if sent != received {
@@ -171,6 +172,9 @@ fn stream(lab: &mut Lab) -> Result<Outcome> {
         "{BYTES} bytes arrived as they were sent, {words} single frames in turn"
     ))
 }
+
+/// Somebody has opened the stream device.
+const STREAM_IS_OPEN: &str = "ls -l /proc/[0-9]*/fd 2> /dev/null | grep -q /dev/tbstream0";
 
 /// Makes the stream device, sending on the first HopID and receiving on the other.
 fn stream_up(guest: &Guest, (input, output): (u32, u32)) -> Result<()> {
@@ -195,10 +199,7 @@ fn pingpong(one: &Guest, other: &Guest) -> Result<u32> {
         "-c",
         &format!("exec 3<>/dev/tbstream0; {}", echo_script(ROUNDS)),
     ])?;
-    other.until(
-        "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q /dev/tbstream0",
-        SETTLE,
-    )?;
+    other.until(STREAM_IS_OPEN, SETTLE)?;
     let script = format!(
         "exec 3<>/dev/tbstream0; i=0
          while [ $i -lt {ROUNDS} ]; do
