@@ -5,14 +5,27 @@ use crate::process;
 use crate::ui::Task;
 use crate::workspace::{cargo, work};
 use anyhow::Result;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Naming the target, though it is this machine's, keeps the flags away from build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds the program `binary` of `package` and says where it is.
+/// Builds the program `binary` of `package`, once, and says where it is.
 pub(crate) fn build(package: &str, binary: &str) -> Result<PathBuf> {
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = built.get(binary) {
+        return Ok(path.clone());
+    }
+    let path = cargo_build(package, binary)?;
+    built.insert(binary.to_string(), path.clone());
+    Ok(path)
+}
+
+fn cargo_build(package: &str, binary: &str) -> Result<PathBuf> {
     let folder = work().join("lab/cargo");
     let mut command = cargo([
         "build",

@@ -1,7 +1,7 @@
 //! Long-running programs of a run: QEMU and the emulator. They never outlive it, however it ends.
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpgid};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,8 @@ impl Drop for Child {
             let _ = kill_process_group(Pid::from_child(&self.process), Signal::KILL);
         }
         let _ = self.process.wait();
+        // What it had started is ours now (see `process::adopt_orphans`). When this returns it is gone, too.
+        while waitpgid(Pid::from_child(&self.process), WaitOptions::empty()).is_ok() {}
     }
 }
 

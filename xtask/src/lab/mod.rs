@@ -4,6 +4,7 @@
 //! [`session`] boots them, with the emulator ([`emulator`]) between them, and runs commands in them over [`agent`].
 
 mod agent;
+mod bench;
 mod binary;
 mod bzimage;
 mod child;
@@ -13,6 +14,7 @@ mod emulator;
 mod folder;
 mod image;
 mod kernel_log;
+mod matrix;
 mod module;
 mod perftest;
 mod qemu;
@@ -44,6 +46,10 @@ enum Cmd {
     Shell(shell::Args),
     /// Run a suite of checks in guests.
     Test(suites::Args),
+    /// Measure RDMA between guests, and count what it costs.
+    Bench(bench::Args),
+    /// Run checks on every supported kernel that Debian has.
+    Matrix(matrix::Args),
     /// Build a kernel module (kmod/ if nothing else is named) against a Debian kernel's headers.
     Module(module::Args),
 }
@@ -55,6 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         Cmd::Run(args) => run::run(args),
         Cmd::Shell(args) => shell::run(args),
         Cmd::Test(args) => suites::run(args),
+        Cmd::Bench(args) => bench::run(args),
+        Cmd::Matrix(args) => matrix::run(args),
         Cmd::Module(args) => module::run(args),
     }
 }

@@ -63,6 +63,13 @@ pub(crate) struct Built {
     pub(crate) warnings: Vec<String>,
 }
 
+/// Whether Kbuild can do something with the folder.
+pub(crate) fn is_source(folder: &Path) -> bool {
+    ["Kbuild", "Makefile"]
+        .iter()
+        .any(|name| folder.join(name).exists())
+}
+
 /// Builds the module in `source` for `kernel`.
 pub(crate) fn build(tree: &Tree, kernel: &Kernel, source: &Path, make: &[String]) -> Result<Built> {
     let sources = kernel.sources()?;
@@ -78,10 +85,7 @@ pub(crate) fn build(tree: &Tree, kernel: &Kernel, source: &Path, make: &[String]
     if core.exists() {
         copy(&core, &folder.join("usb4_core.o_shipped"), &mut kept)?;
     }
-    if !["Kbuild", "Makefile"]
-        .iter()
-        .any(|name| folder.join(name).exists())
-    {
+    if !is_source(&folder) {
         bail!("{} has neither a Kbuild file nor a Makefile", source.display());
     }
     drop_vanished(&folder, &kept)?;

@@ -17,6 +17,8 @@ pub(crate) struct Test {
     /// `ib_send_lat`.
     program: String,
     arguments: String,
+    /// Messages that cross the cable for its result.
+    pub(crate) messages: u32,
 }
 
 impl Test {
@@ -25,6 +27,8 @@ impl Test {
         Test {
             program: format!("ib_{operation}_lat"),
             arguments: format!("-s {bytes} -n {count}"),
+            // A read is one operation; send and write are answered by another.
+            messages: if operation == "read" { count } else { 2 * count },
         }
     }
 
@@ -33,6 +37,7 @@ impl Test {
         Test {
             program: format!("ib_{operation}_bw"),
             arguments: format!("-s {bytes} -q {queues} -n {count}"),
+            messages: count * queues,
         }
     }
 
@@ -161,8 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_run_the_same_command() {
+    fn a_message_that_is_answered_counts_twice() {
+        assert_eq!(Test::latency("send", 64, 100).messages, 200);
+        assert_eq!(Test::latency("read", 64, 100).messages, 100);
         let test = Test::bandwidth("write", 1024, 4, 100);
+        assert_eq!(test.messages, 400);
         assert!(
             test.command("rxe0")
                 .starts_with("ib_write_bw -d rxe0 -x 1 -F -p 18515 -s 1024 -q 4 -n 100")

@@ -94,7 +94,8 @@ impl Lab {
         let logs = work().join("lab/logs").join(&plan.name);
         fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
         let guests = plan.topology.hosts;
-        let mut task = Task::start(format!("boot {guests} guests with {}", kernel.release), None);
+        let many = if guests == 1 { "guest" } else { "guests" };
+        let mut task = Task::start(format!("boot {guests} {many} with {}", kernel.release), None);
         let folder = Folder::create()?;
         let initrd = folder.join("initrd");
         write_initrd(&initrd, &base, &agent, &plan.files)?;

@@ -336,6 +336,15 @@ pub(crate) struct Available {
 }
 
 impl Available {
+    #[cfg(test)]
+    pub(crate) fn named(version: &str) -> Available {
+        Available {
+            version: version.to_string(),
+            headers: false,
+            revision: String::new(),
+        }
+    }
+
     fn image(&self) -> String {
         format!("linux-image-{}{}-amd64", self.version, self.revision)
     }

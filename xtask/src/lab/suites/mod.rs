@@ -4,7 +4,7 @@
 //! whether they have anything to complain about. A check that fails leaves guests in an unknown state, so the rest of
 //! its group gets new ones.
 
-mod net;
+pub(crate) mod net;
 mod stock;
 
 use super::session::{Lab, Plan};
@@ -88,30 +88,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
-    let wanted = |group: &Group, check: &Check| {
-        if args.only.is_empty() {
-            args.full || check.tag == Tag::Ci
-        } else {
-            let name = format!("{}/{}", group.name, check.name);
-            args.only.iter().any(|part| name.contains(part.as_str()))
-        }
-    };
-    let chosen: Vec<(&Group, Vec<&Check>)> = args
-        .suite
-        .groups()
-        .iter()
-        .map(|group| {
-            (
-                group,
-                group
-                    .checks
-                    .iter()
-                    .filter(|check| wanted(group, check))
-                    .collect::<Vec<_>>(),
-            )
-        })
-        .filter(|(_, checks)| !checks.is_empty())
-        .collect();
+    let chosen = chosen(args.suite, &args.only, args.full);
     if args.list {
         for (group, check) in chosen
             .iter()
@@ -149,6 +126,36 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     })
 }
 
+/// The checks to be run: those named, or those tagged ci, or all.
+pub(crate) fn chosen(
+    suite: Suite,
+    only: &[String],
+    full: bool,
+) -> Vec<(&'static Group, Vec<&'static Check>)> {
+    let wanted = |group: &Group, check: &Check| {
+        if only.is_empty() {
+            full || check.tag == Tag::Ci
+        } else {
+            let name = format!("{}/{}", group.name, check.name);
+            only.iter().any(|part| name.contains(part.as_str()))
+        }
+    };
+    let groups = suite.groups().iter();
+    groups
+        .map(|group| {
+            (
+                group,
+                group
+                    .checks
+                    .iter()
+                    .filter(|check| wanted(group, check))
+                    .collect::<Vec<_>>(),
+            )
+        })
+        .filter(|(_, checks)| !checks.is_empty())
+        .collect()
+}
+
 /// How checks went.
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -157,7 +164,14 @@ pub(crate) struct Tally {
     pub(crate) failed: Vec<String>,
 }
 
-fn run_group(suite: Suite, group: &Group, checks: &[&Check], kernel: &str, tally: &mut Tally) -> Result<()> {
+/// Runs checks of a group, counting in `tally` how they went.
+pub(crate) fn run_group(
+    suite: Suite,
+    group: &Group,
+    checks: &[&Check],
+    kernel: &str,
+    tally: &mut Tally,
+) -> Result<()> {
     let mut plan = Plan::new(&format!("{}/{}", suite.name(), group.name), group.topology)?;
     plan.kernel = kernel.to_string();
     (group.plan)(&mut plan);
