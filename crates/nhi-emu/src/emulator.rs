@@ -153,6 +153,7 @@ impl Emulator {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            self.machine.look_at_clock();
             for event in &events {
                 match Source::of(event.data) {
                     Source::Stop => {
@@ -170,13 +171,14 @@ impl Emulator {
                 }
             }
             self.look();
+            self.machine.look_at_clock();
             self.machine.advance();
         }
     }
 
     /// How long there is nothing to do unless a socket has something.
     fn timeout(&self) -> Option<Timespec> {
-        let now = self.machine.now();
+        let now = self.machine.board.now();
         let deadline = self.machine.fabric.deadline().map(|at| at.saturating_sub(now));
         let look = self.looks().then(|| {
             let spin = Nanos::try_from(self.options.spin.as_nanos()).unwrap_or(Nanos::MAX);

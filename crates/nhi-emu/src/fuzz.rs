@@ -38,6 +38,7 @@ impl Client {
         let pages: std::io::Result<Vec<_>> = (0..topology.nhis()).map(|_| Pages::new(map.pages())).collect();
         let mut machine = Machine::new(Fabric::new(topology, 1)?, pages?);
         machine.board.set_time(0);
+        machine.look_at_clock();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = memfd_create("client", flags).map_err(std::io::Error::from)?;
         ftruncate(&memory, ANNOUNCED).map_err(std::io::Error::from)?;
@@ -122,6 +123,7 @@ impl Client {
     pub fn wait(&mut self, time: Nanos) {
         self.now = self.now.saturating_add(time);
         self.machine.board.set_time(self.now);
+        self.machine.look_at_clock();
         self.machine.advance();
     }
 

@@ -19,16 +19,30 @@ pub(crate) struct Machine {
     pub(crate) board: Board,
     /// Of each controller; empty ones with trapped doorbells.
     pages: Vec<Pages>,
+    /// The time all calls of one turn of the loop are made at.
+    now: Nanos,
 }
 
 impl Machine {
     pub(crate) fn new(fabric: Fabric, pages: Vec<Pages>) -> Self {
         let board = Board::new(fabric.topology().nhis());
-        Self { fabric, board, pages }
+        let now = board.now();
+        Self {
+            fabric,
+            board,
+            pages,
+            now,
+        }
     }
 
+    /// Looks at the clock. A look costs as much as half a register write, so it is not taken for each.
+    pub(crate) fn look_at_clock(&mut self) {
+        self.now = self.board.now();
+    }
+
+    /// When the clock was last looked at.
     pub(crate) fn now(&self) -> Nanos {
-        self.board.now()
+        self.now
     }
 
     /// The pages of a controller that its guest may map.
@@ -38,7 +52,7 @@ impl Machine {
 
     /// A guest is there.
     pub(crate) fn connect(&mut self, nhi: Nhi) {
-        let now = self.now();
+        let now = self.now;
         self.clear_pages(nhi);
         self.fabric.connected(nhi, now, &mut self.board);
     }
@@ -48,7 +62,7 @@ impl Machine {
         if let Some(guest) = self.board.guest(nhi) {
             *guest = Default::default();
         }
-        let now = self.now();
+        let now = self.now;
         for vector in 0..vectors() {
             self.fabric.set_vector(nhi, vector, false, now, &mut self.board);
         }
@@ -58,7 +72,7 @@ impl Machine {
 
     /// Function reset.
     pub(crate) fn reset(&mut self, nhi: Nhi) {
-        let now = self.now();
+        let now = self.now;
         self.clear_pages(nhi);
         self.fabric.reset(nhi, now, &mut self.board);
     }
@@ -87,7 +101,7 @@ impl Machine {
     pub(crate) fn write(&mut self, nhi: Nhi, index: u32, offset: u64, data: &[u8]) -> Result<(), Errno> {
         within(index, offset, data.len())?;
         if index == region::CONFIG {
-            let now = self.now();
+            let now = self.now;
             self.fabric
                 .config_write(nhi, offset_in(offset)?, data, now, &mut self.board);
             return Ok(());
@@ -110,7 +124,7 @@ impl Machine {
         match mapped {
             Some(pages) => pages.word(offset),
             None => {
-                let now = self.now();
+                let now = self.now;
                 self.fabric.bar0_read(nhi, offset, now, &mut self.board)
             }
         }
@@ -127,7 +141,7 @@ impl Machine {
             self.poll(nhi);
             return;
         }
-        let now = self.now();
+        let now = self.now;
         self.fabric.bar0_write(nhi, offset, value, now, &mut self.board);
     }
 
@@ -140,7 +154,7 @@ impl Machine {
 
     /// Tells the model what the guest has written to mapped registers; true if there was something.
     pub(crate) fn poll(&mut self, nhi: Nhi) -> bool {
-        let now = self.board.now();
+        let now = self.now;
         let Some(pages) = self.pages.get(nhi.0) else {
             return false;
         };
@@ -160,7 +174,7 @@ impl Machine {
         fds: impl Iterator<Item = Option<OwnedFd>>,
     ) -> Result<(), Errno> {
         let start = u16::try_from(start).map_err(|_| Errno::INVAL)?;
-        let now = self.now();
+        let now = self.now;
         for (vector, fd) in (start..=u16::MAX).zip(fds) {
             let guest = self.board.guest(nhi).ok_or(Errno::NODEV)?;
             let open = fd.is_some();
@@ -178,7 +192,7 @@ impl Machine {
 
     /// Does what is due, a bounded amount of it.
     pub(crate) fn advance(&mut self) {
-        let now = self.now();
+        let now = self.now;
         if self.fabric.deadline().is_some_and(|deadline| deadline <= now) {
             self.fabric.advance(now, &mut self.board);
         }

@@ -35,21 +35,24 @@ impl Pages {
     }
 
     /// The pages, as the model knows them.
-    pub(crate) fn which(&self) -> impl Iterator<Item = MappedPage> + use<> {
-        self.which.clone().into_iter()
+    pub(crate) fn which(&self) -> impl Iterator<Item = MappedPage> {
+        self.which.iter().copied()
     }
 
     /// The pages, as the protocol names them.
     pub(crate) fn areas(&self) -> Vec<Area> {
-        let area = |page: &MappedPage| (page.offset(), MappedPage::SIZE);
-        self.which.iter().map(area).collect()
+        self.which()
+            .map(|page| (page.offset(), MappedPage::SIZE))
+            .collect()
     }
 
     /// The page `offset` of BAR0 is in, if it is mapped.
     pub(crate) fn holds(&self, offset: u64) -> bool {
-        self.areas()
-            .iter()
-            .any(|&(start, size)| (start..start.saturating_add(size)).contains(&offset))
+        self.which().any(|page| {
+            offset
+                .checked_sub(page.offset())
+                .is_some_and(|at| at < MappedPage::SIZE)
+        })
     }
 
     /// The file the client maps.
