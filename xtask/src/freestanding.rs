@@ -104,6 +104,47 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     })
 }
 
+/// The object, built if it is not of these sources. Not checked: that is what the command is for.
+pub(crate) fn current_object() -> Result<PathBuf> {
+    let object = folder().join("usb4_core.o");
+    let stamp = folder().join("usb4_core.sources");
+    let mut files = vec![root().join("kmod/core.rs")];
+    for (_, folder) in CRATES {
+        list(&root().join(folder).join("src"), &mut files)?;
+    }
+    files.sort();
+    let texts = files
+        .iter()
+        .map(|path| fs::read(path).with_context(|| format!("read {}", path.display())));
+    let texts: Vec<Vec<u8>> = texts.collect::<Result<_>>()?;
+    let flags = FLAGS.iter().map(|flag| flag.as_bytes());
+    let key = cache::key(texts.iter().map(Vec::as_slice).chain(flags));
+    if object.exists() && fs::read_to_string(&stamp).is_ok_and(|known| known == key) {
+        return Ok(object);
+    }
+    let compiler = Compiler {
+        tree: COMPILER.tree()?,
+    };
+    let core = compiler.core(&compiler.version()?)?;
+    compiler.object(&core)?;
+    fs::write(&stamp, key).context("note what the object was made of")?;
+    Ok(object)
+}
+
+fn list(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let path = entry
+            .with_context(|| format!("read {}", folder.display()))?
+            .path();
+        if path.is_dir() {
+            list(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
 fn examine(object: &Path) -> Result<(Facts, Vec<String>)> {
     let bytes = fs::read(object).context("read the object")?;
     if !objcheck::is_kernel_object(&bytes) {

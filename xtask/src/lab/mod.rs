@@ -51,6 +51,12 @@ enum Cmd {
     /// Run checks on every supported kernel that Debian has.
     Matrix(matrix::Args),
     /// Build a kernel module (kmod/ if nothing else is named) against a Debian kernel's headers.
+    ///
+    /// The folder needs a Kbuild file or a Makefile. It is copied, so the sources stay clean; the module and make's other
+    /// products are in target/xtask/lab/module/KERNEL/. For kmod/ the Rust object (cargo xtask freestanding) is built,
+    /// too, and put beside the sources as usb4_core.o_shipped.
+    ///
+    /// To try the module: cargo xtask lab run --all --module -- 'modprobe usb4_rdma; dmesg | tail'
     Module(module::Args),
 }
 

@@ -4,6 +4,7 @@
 //! clean. Kbuild's programs and gcc 14, which the kernels are built with, come from the tree and run inside it.
 
 use super::tree::{Kernel, Tree};
+use crate::freestanding;
 use crate::process;
 use crate::ui::{Task, Verdict};
 use crate::workspace::{root, work};
@@ -15,13 +16,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Builds a kernel module against a Debian kernel's headers.
-///
-/// The folder needs a Kbuild file (or Makefile). Beside its files the build finds: the repository's `include/` as
-/// `include`, and the object of `cargo xtask freestanding` as `usb4_core.o_shipped`, from which Kbuild makes
-/// `usb4_core.o` by its own rule: name it in `usb4_rdma-y := main.o ... usb4_core.o`.
+/// What to build.
 #[derive(clap::Args)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     /// Folder with the sources.
     #[arg(default_value = "kmod")]
@@ -77,12 +73,8 @@ pub(crate) fn build(tree: &Tree, kernel: &Kernel, source: &Path, make: &[String]
     let folder = work().join("lab/module").join(&kernel.release).join(name);
     let mut kept = BTreeSet::new();
     mirror(source, &folder, &mut kept)?;
-    let include = root().join("include");
-    if include.is_dir() {
-        mirror(&include, &folder.join("include"), &mut kept)?;
-    }
-    let core = work().join("freestanding/usb4_core.o");
-    if core.exists() {
+    if source == root().join("kmod") {
+        let core = freestanding::current_object()?;
         copy(&core, &folder.join("usb4_core.o_shipped"), &mut kept)?;
     }
     if !is_source(&folder) {

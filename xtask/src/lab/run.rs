@@ -39,6 +39,9 @@ pub(crate) struct Guests {
     /// Put an IOMMU between devices and memory.
     #[arg(long)]
     iommu: bool,
+    /// Build kmod/ for the kernel and let the guests find it: `modprobe usb4_rdma`.
+    #[arg(long)]
+    module: bool,
     /// Put FILE into the guests at PATH.
     #[arg(long, value_name = "PATH=FILE", value_parser = file)]
     file: Vec<(String, PathBuf)>,
@@ -65,6 +68,7 @@ impl Guests {
             parameters: self.append.clone(),
             iommu: self.iommu,
             files: self.file.clone(),
+            module: self.module,
             ..Plan::new(name, text)?
         })
     }

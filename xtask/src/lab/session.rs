@@ -9,12 +9,13 @@ use super::emulator::{self, Emulator};
 use super::folder::Folder;
 use super::image;
 use super::kernel_log;
+use super::module;
 use super::qemu::Machine;
 use super::switch::{self, Switch};
 use super::tree::{Kernel, Tree};
 use crate::interrupt;
 use crate::ui::Task;
-use crate::workspace::work;
+use crate::workspace::{root, work};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
@@ -46,6 +47,8 @@ pub(crate) struct Plan {
     /// Further kernel parameters.
     pub(crate) parameters: String,
     pub(crate) iommu: bool,
+    /// Build kmod/ and let the guests find it.
+    pub(crate) module: bool,
     /// Files for the guests: where, and which.
     pub(crate) files: Vec<(String, PathBuf)>,
     /// After this QEMU and the emulator are ended whatever happens.
@@ -65,6 +68,7 @@ impl Plan {
             cpus: 1,
             parameters: String::new(),
             iommu: false,
+            module: false,
             files: vec![],
             limit: Duration::from_secs(1800),
         })
@@ -91,6 +95,18 @@ impl Lab {
         let base = image::base(&tree, &kernel)?;
         let agent = binary::build("usb4-lab-agent", "usb4-lab-agent")?;
         let program = binary::build("usb4-nhi-emu", "usb4-nhi-emu")?;
+        let mut files = plan.files.clone();
+        if plan.module {
+            let built = module::build(&tree, &kernel, &root().join("kmod"), &[])?;
+            for path in built.modules {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                // Where depmod looks first.
+                files.push((
+                    format!("/usr/lib/modules/{}/updates/{name}", kernel.release),
+                    path,
+                ));
+            }
+        }
         let logs = work().join("lab/logs").join(&plan.name);
         fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
         let guests = plan.topology.hosts;
@@ -98,7 +114,7 @@ impl Lab {
         let mut task = Task::start(format!("boot {guests} {many} with {}", kernel.release), None);
         let folder = Folder::create()?;
         let initrd = folder.join("initrd");
-        write_initrd(&initrd, &base, &agent, &plan.files)?;
+        write_initrd(&initrd, &base, &agent, &files)?;
         let log = logs.join("emulator.log");
         let emulator = Emulator::start(
             &folder,
@@ -120,6 +136,9 @@ impl Lab {
             .into_iter()
             .map(|guest| guest.booted(deadline, &logs, &mut task))
             .collect::<Result<Vec<Guest>>>()?;
+        if plan.module {
+            guests.iter().try_for_each(|guest| guest.sh("depmod").map(drop))?;
+        }
         task.done("they take commands");
         Ok(Lab {
             guests,
