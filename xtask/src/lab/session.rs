@@ -10,6 +10,7 @@ use super::folder::Folder;
 use super::image;
 use super::kernel_log;
 use super::module;
+use super::preflight;
 use super::qemu::Machine;
 use super::switch::{self, Switch};
 use super::tree::{Kernel, Tree};
@@ -90,6 +91,7 @@ pub(crate) struct Lab {
 impl Lab {
     /// Boots the guests; returns when every one takes commands.
     pub(crate) fn start(plan: &Plan) -> Result<Lab> {
+        preflight::check(plan.topology.hosts, plan.memory_mib)?;
         let tree = Tree::get()?;
         let kernel = Kernel::get(&plan.kernel)?;
         let base = image::base(&tree, &kernel)?;
