@@ -75,6 +75,9 @@ pub enum StartError {
 const NAP: Duration = Duration::from_micros(50);
 /// Sockets served per turn of the loop.
 const EVENTS: usize = 32;
+/// How long one guest's messages are carried out before the others get their turn. The last one may take longer: it can
+/// be a few hundred doorbells at once.
+const TURN: Nanos = 1_000_000;
 
 /// A fabric and its sockets.
 #[derive(Debug)]
@@ -103,6 +106,8 @@ struct Client {
     session: Session,
     /// What epoll waits for.
     interest: Interest,
+    /// There are messages that have been read and not carried out.
+    behind: bool,
 }
 
 impl Emulator {
@@ -170,14 +175,30 @@ impl Emulator {
                     Source::Line(index) => self.control.serve(&self.epoll, index, &mut self.machine),
                 }
             }
+            for index in self.behind() {
+                self.serve(index);
+            }
             self.look();
             self.machine.look_at_clock();
             self.machine.advance();
         }
     }
 
+    /// Guests whose turn ended before their messages did.
+    fn behind(&self) -> Vec<u32> {
+        let has_work = |seat: &Seat| seat.client.as_ref().is_some_and(Client::has_work);
+        let seats = (0..).zip(&self.seats);
+        seats
+            .filter(|(_, seat)| has_work(seat))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
     /// How long there is nothing to do unless a socket has something.
     fn timeout(&self) -> Option<Timespec> {
+        if !self.behind().is_empty() {
+            return Some(Timespec::default());
+        }
         let now = self.machine.board.now();
         let deadline = self.machine.fabric.deadline().map(|at| at.saturating_sub(now));
         let look = self.looks().then(|| {
@@ -215,12 +236,15 @@ impl Emulator {
             return;
         };
         let nhi = seat.nhi;
-        let outcome = match &mut seat.client {
-            None => seat.accept(&self.epoll, index).map(|()| true),
-            Some(client) => client
-                .converse(&mut self.machine)
-                .and_then(|stays| client.wait(&self.epoll, index).map(|()| stays)),
+        let Some(client) = &mut seat.client else {
+            if let Err(error) = seat.accept(&self.epoll, index) {
+                tracing::warn!("{nhi}: a guest cannot attach: {error}");
+            }
+            return;
         };
+        let outcome = client
+            .converse(&mut self.machine)
+            .and_then(|stays| client.wait(&self.epoll, index).map(|()| stays));
         match outcome {
             Ok(true) => return,
             Ok(false) => tracing::info!("{nhi}: the guest is gone"),
@@ -250,8 +274,12 @@ impl Map {
 
 impl Seat {
     /// Takes the next client; while it is there the others wait.
-    fn accept(&mut self, epoll: &OwnedFd, index: u32) -> Result<(), ConnectionError> {
-        let (socket, _) = self.socket.listener().accept()?;
+    fn accept(&mut self, epoll: &OwnedFd, index: u32) -> io::Result<()> {
+        let socket = match self.socket.listener().accept() {
+            Ok((socket, _)) => socket,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        };
         epoll::delete(epoll, self.socket.listener())?;
         let connection = Connection::new(socket);
         watch(epoll, connection.socket(), Source::Seat(index))?;
@@ -259,6 +287,7 @@ impl Seat {
             connection,
             session: Session::new(self.nhi),
             interest: Interest::reading(),
+            behind: false,
         });
         tracing::info!("{}: a guest attaches", self.nhi);
         Ok(())
@@ -268,25 +297,35 @@ impl Seat {
 impl Client {
     /// Reads a batch of messages and answers them; false at the end.
     fn converse(&mut self, machine: &mut Machine) -> Result<bool, ConnectionError> {
-        let Self {
-            connection, session, ..
-        } = self;
-        if !connection.outbox.is_full() {
-            if connection.receive()? == Received::End {
-                return Ok(false);
-            }
-            while let Some(message) = connection.inbox.next()? {
-                session.message(message, machine, &mut connection.outbox)?;
-            }
+        let connection = &mut self.connection;
+        let idle = !self.behind && !connection.outbox.is_full();
+        if idle && connection.receive()? == Received::End {
+            return Ok(false);
         }
+        let end = machine.now().saturating_add(TURN);
+        self.behind = loop {
+            if connection.outbox.is_full() || machine.now() >= end {
+                break true;
+            }
+            let Some(message) = connection.inbox.next()? else {
+                break false;
+            };
+            self.session.message(message, machine, &mut connection.outbox)?;
+            machine.look_at_clock();
+        };
         connection.send()?;
         Ok(true)
+    }
+
+    /// It has messages that can be carried out now.
+    fn has_work(&self) -> bool {
+        self.behind && !self.connection.outbox.is_full()
     }
 
     /// Has epoll wait for what the client can do next: say something, or read what we have for it.
     fn wait(&mut self, epoll: &OwnedFd, index: u32) -> Result<(), ConnectionError> {
         let outbox = &self.connection.outbox;
-        let (read, write) = (!outbox.is_full(), outbox.is_blocked());
+        let (read, write) = (!self.behind && !outbox.is_full(), outbox.is_blocked());
         let socket = self.connection.socket();
         self.interest
             .set(epoll, socket, Source::Seat(index), read, write)?;

@@ -16,8 +16,9 @@ use rustix::io::Errno;
 
 /// Bytes of a message header.
 pub(crate) const HEADER: usize = 16;
-/// Largest message taken or sent. QEMU's largest is a write of many registers: 200 entries of 24 bytes.
-pub(crate) const MESSAGE_MAX: usize = 64 << 10;
+/// Largest message taken or sent. QEMU's largest is a write of many registers: 200 entries of 24 bytes
+/// (`VFIO_USER_MULTI_MAX` in `hw/vfio-user/protocol.h`).
+pub(crate) const MESSAGE_MAX: usize = 8 << 10;
 /// Largest transfer in one region access; the configuration space is read whole.
 pub(crate) const TRANSFER_MAX: usize = 4096;
 /// Most file descriptors in one message: one for each vector (and QEMU's own limit).

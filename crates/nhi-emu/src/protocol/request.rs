@@ -349,7 +349,7 @@ mod tests {
         let header = Header::parse(&bytes).unwrap().unwrap();
         assert_eq!((header.id, header.command, header.size), (7, 10, 48));
         assert!(!header.wants_reply());
-        for size in [0, 15, (64 << 10) + 1, u32::MAX] {
+        for size in [0, 15, (8 << 10) + 1, u32::MAX] {
             let bytes = words(&[0, size, 0, 0]);
             assert_eq!(Header::parse(&bytes), Err(HeaderError::Size(size)));
         }
