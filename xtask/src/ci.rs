@@ -94,6 +94,7 @@ fn steps() -> Vec<Step> {
         step("lab-tree", 10, own("lab tree")),
         step("lab-module", 10, own("lab module")),
         step("lab-stock", 15, own("lab test --suite stock")),
+        step("lab-skeleton", 30, own("lab test --suite skeleton")),
         step("instructions", 10, own("instructions")),
         step("mpi-mpich", 10, own("mpi --mpi mpich")),
         step("mpi-openmpi", 10, own("mpi --mpi openmpi")),

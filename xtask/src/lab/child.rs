@@ -51,6 +51,25 @@ impl Child {
         self.process.try_wait().ok().flatten()
     }
 
+    /// How long its threads have waited for a processor while they could have run, all together.
+    pub(crate) fn waited(&self) -> Duration {
+        let group = Pid::from_child(&self.process).as_raw_nonzero().get();
+        let mut total = 0;
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            // The group is the third word after the name, which is in parentheses (proc_pid_stat(5)).
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+            if after.split_whitespace().nth(2).and_then(|word| word.parse().ok()) != Some(group) {
+                continue;
+            }
+            let tasks = std::fs::read_dir(entry.path().join("task"));
+            for task in tasks.into_iter().flatten().flatten() {
+                total += waited_ns(&task.path());
+            }
+        }
+        Duration::from_nanos(total)
+    }
+
     /// The end of what it wrote, for an error message.
     pub(crate) fn words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
@@ -61,6 +80,13 @@ impl Child {
             .unwrap_or_default()
             .join("\n")
     }
+}
+
+/// The second word of `schedstat` (the kernel's Documentation/scheduler/sched-stats.rst): nanoseconds on a run queue.
+fn waited_ns(task: &Path) -> u64 {
+    let text = std::fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+    let word = text.split_whitespace().nth(1);
+    word.and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 impl Drop for Child {

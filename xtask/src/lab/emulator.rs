@@ -66,6 +66,11 @@ impl Emulator {
         &self.routers
     }
 
+    /// See [`Child::waited`].
+    pub(crate) fn waited(&self) -> Duration {
+        self.child.waited()
+    }
+
     /// Puts a request to it, as `usb4ctl lab` takes them, and returns what it answers.
     pub(crate) fn ask(&mut self, line: &str) -> Result<Value> {
         let request: Request = line.parse().with_context(|| format!("{line:?}"))?;

@@ -172,6 +172,19 @@ impl Lab {
         self.emulator.ask(line)
     }
 
+    /// Puts the emulator's counters beside the other logs.
+    pub(crate) fn keep_stats(&mut self) -> Result<()> {
+        let stats = self.control("stats")?;
+        let text = serde_json::to_string_pretty(&stats).context("write the emulator's counters as text")?;
+        fs::write(self.logs.join("emulator-stats.json"), text).context("keep the emulator's counters")
+    }
+
+    /// How long guests and emulator have waited for a processor of this machine so far, all threads together.
+    pub(crate) fn waited(&self) -> Duration {
+        let guests = self.guests.iter().map(|guest| guest.qemu.waited());
+        guests.sum::<Duration>() + self.emulator.waited()
+    }
+
     /// What the kernels have complained about since the last time this was asked.
     pub(crate) fn complaints(&mut self) -> Result<Vec<String>> {
         let mut found = vec![];
@@ -196,7 +209,7 @@ pub(crate) struct Guest {
     /// The console up to here has been looked at.
     seen: usize,
     marks: usize,
-    _qemu: Child,
+    qemu: Child,
 }
 
 impl Guest {
@@ -380,7 +393,7 @@ impl Booting {
             console,
             seen: 0,
             marks: 0,
-            _qemu: self.qemu,
+            qemu: self.qemu,
         })
     }
 

@@ -4,7 +4,10 @@
 //! whether they have anything to complain about. A check that fails leaves guests in an unknown state, so the rest of
 //! its group gets new ones.
 
+mod clock;
 pub(crate) mod net;
+mod rdma;
+mod skeleton;
 mod stock;
 
 use super::session::{Lab, Plan};
@@ -52,18 +55,22 @@ pub(crate) struct Group {
 pub(crate) enum Suite {
     /// The kernel's own drivers on the emulated host routers.
     Stock,
+    /// Our module between two guests.
+    Skeleton,
 }
 
 impl Suite {
     fn groups(self) -> &'static [Group] {
         match self {
             Suite::Stock => stock::GROUPS,
+            Suite::Skeleton => skeleton::GROUPS,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
             Suite::Stock => "stock",
+            Suite::Skeleton => "skeleton",
         }
     }
 }
@@ -113,17 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     for (group, checks) in &chosen {
         run_group(args.suite, group, checks, &args.kernel, &mut tally)?;
     }
-    let line = format!(
-        "{} passed, {} failed, {} skipped in {}",
-        tally.passed,
-        tally.failed.len(),
-        tally.skipped,
-        seconds(began.elapsed())
-    );
-    Ok(match tally.failed.as_slice() {
-        [] => Verdict::new(true, line),
-        failed => Verdict::fail(format!("{line}: {}", failed.join(", "))),
-    })
+    Ok(tally.verdict(began))
 }
 
 /// The checks to be run: those named, or those tagged ci, or all.
@@ -164,6 +161,49 @@ pub(crate) struct Tally {
     pub(crate) failed: Vec<String>,
 }
 
+impl Tally {
+    /// Notes how one check went, and says so.
+    fn note(&mut self, name: String, began: Instant, result: Result<Outcome>) {
+        let time = seconds(began.elapsed());
+        match result {
+            Ok(Outcome::Seen(what)) => {
+                self.passed += 1;
+                say!("PASS {name} ({time}): {what}");
+            }
+            Ok(Outcome::Skipped(why)) => {
+                self.skipped += 1;
+                say!("SKIP {name} ({time}): {why}");
+            }
+            Err(error) => {
+                say!("FAIL {name} ({time}): {error:#}");
+                self.failed.push(name);
+            }
+        }
+    }
+
+    fn verdict(&self, began: Instant) -> Verdict {
+        let line = format!(
+            "{} passed, {} failed, {} skipped in {}",
+            self.passed,
+            self.failed.len(),
+            self.skipped,
+            seconds(began.elapsed())
+        );
+        match self.failed.as_slice() {
+            [] => Verdict::new(true, line),
+            failed => Verdict::fail(format!("{line}: {}", failed.join(", "))),
+        }
+    }
+}
+
+/// Keeps and names what may tell why a check failed.
+fn keep(lab: &mut Lab) {
+    if let Err(error) = lab.keep_stats() {
+        say!("{error:#}");
+    }
+    say!("logs: {}", lab.logs.display());
+}
+
 /// Runs checks of a group, counting in `tally` how they went.
 pub(crate) fn run_group(
     suite: Suite,
@@ -175,31 +215,19 @@ pub(crate) fn run_group(
     let mut plan = Plan::new(&format!("{}/{}", suite.name(), group.name), group.topology)?;
     plan.kernel = kernel.to_string();
     (group.plan)(&mut plan);
+    if let Suite::Skeleton = suite {
+        rdma::plan(&mut plan)?;
+    }
     let mut lab = None;
     for check in checks {
         let began = Instant::now();
         let result = one(&mut lab, &plan, group, check);
         interrupt::check()?;
-        let name = format!("{}/{}", group.name, check.name);
-        let time = seconds(began.elapsed());
-        match result {
-            Ok(Outcome::Seen(what)) => {
-                tally.passed += 1;
-                say!("PASS {name} ({time}): {what}");
-            }
-            Ok(Outcome::Skipped(why)) => {
-                tally.skipped += 1;
-                say!("SKIP {name} ({time}): {why}");
-            }
-            Err(error) => {
-                say!("FAIL {name} ({time}): {error:#}");
-                if let Some(lab) = &lab {
-                    say!("logs: {}", lab.logs.display());
-                }
-                tally.failed.push(name);
-                lab = None;
-                plan.name = format!("{}/{}-after-{}", suite.name(), group.name, check.name);
-            }
+        let failed = result.is_err();
+        tally.note(format!("{}/{}", group.name, check.name), began, result);
+        if failed {
+            lab.take().as_mut().map(keep);
+            plan.name = format!("{}/{}-after-{}", suite.name(), group.name, check.name);
         }
     }
     Ok(())
