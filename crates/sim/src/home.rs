@@ -137,6 +137,11 @@ impl World {
         busy |= self.run_plans(link, &mut clock);
         busy |= self.gather(link, &mut clock);
         busy |= self.post_frames(link, &mut clock);
+        let home = &mut self.links[link];
+        if home.link.catch_up(&self.hosts[home.host].host) {
+            busy |= self.gather(link, &mut clock);
+            busy |= self.post_frames(link, &mut clock);
+        }
         self.finish_service(link, clock, busy);
     }
 
@@ -224,7 +229,9 @@ impl World {
         };
         let host = &self.hosts[home.host].host;
         let bytes = &frame.bytes[..usize::from(frame.len)];
-        let fate = home.link.on_frame(clock, rail, token, bytes, frame.len, host);
+        let fate = home
+            .link
+            .on_frame_first(clock, rail, token, bytes, frame.len, host);
         let strange = home.link.take_reset().map(|_| tag_of(&frame));
         match fate {
             Fate::Done => {

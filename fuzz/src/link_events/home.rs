@@ -59,6 +59,8 @@ pub struct Home {
     opened: u32,
     /// A frame that no link has sent has been delivered: the peer is not to be trusted.
     hostile: bool,
+    /// It sees first to what a frame brings.
+    puts_off: bool,
 }
 
 impl Home {
@@ -98,6 +100,7 @@ impl Home {
             flows: [None; 4],
             opened: 0,
             hostile: false,
+            puts_off: setup & 32 != 0,
         };
         home.attach(0);
         if setup & 16 != 0 {
@@ -287,11 +290,12 @@ impl Home {
         }
     }
 
-    pub fn post_frames(&mut self, limit: u8) {
+    /// Posts that many frames and one more. False if there were not as many.
+    pub fn post_frames(&mut self, limit: u8) -> bool {
         for _ in 0..=limit {
             let mut header = [0; FRAME_HEADER_LEN];
             let Some(post) = self.link.next_post(self.now, &self.host, &mut header) else {
-                return;
+                return false;
             };
             let rail = usize::from(post.rail.0);
             assert!(self.attached[rail], "posts to a rail that is gone");
@@ -332,6 +336,7 @@ impl Home {
                 self.air.push_back(Flying { frame, stale: false });
             }
         }
+        true
     }
 
     /// The oldest descriptor of a rail is consumed.
@@ -370,10 +375,15 @@ impl Home {
         let index = token as usize;
         self.held[index] = Some(frame.len);
         let rail = RailId(frame.rail);
-        match self
-            .link
-            .on_frame(self.now, rail, RxToken(token), &frame.head, frame.len, &self.host)
-        {
+        let (now, token_id, len) = (self.now, RxToken(token), frame.len);
+        let fate = if self.puts_off {
+            self.link
+                .on_frame_first(now, rail, token_id, &frame.head, len, &self.host)
+        } else {
+            self.link
+                .on_frame(now, rail, token_id, &frame.head, len, &self.host)
+        };
+        match fate {
             Fate::Held => {}
             Fate::Done => {
                 self.held[index] = None;
@@ -440,20 +450,33 @@ impl Home {
         }
     }
 
+    /// Composes, gathers and posts all there is.
+    fn send_all(&mut self) {
+        let mut more = true;
+        while more {
+            more = self.stage();
+            self.gathered();
+            more |= self.post_frames(0) || !self.gathering.is_empty();
+        }
+    }
+
     /// A home that does everything there is to do, once.
     pub fn service(&mut self) {
         while self.take_plan() {}
         while !self.plans.is_empty() {
             self.plan_done();
         }
-        loop {
-            let staged = self.stage();
-            self.gathered();
-            if !staged && self.gathering.is_empty() {
-                break;
+        self.send_all();
+        if self.link.is_behind() {
+            // What the first round has freed is no news.
+            self.send_all();
+            if self.link.catch_up(&self.host) {
+                self.send_all();
+            } else if self.link.deadline() != Some(0) {
+                // Nobody asks again.
+                assert!(!self.stage() && !self.post_frames(0), "something may be sent");
             }
         }
-        self.post_frames(u8::MAX);
         for rail in 0..RAILS {
             while !self.posted[usize::from(rail)].is_empty() {
                 self.complete(rail);

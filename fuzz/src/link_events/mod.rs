@@ -32,7 +32,7 @@ fn event(home: &mut Home, input: &mut Input<'_>) {
         4 => home.post_receive(detail, input),
         5 => _ = home.stage(),
         6 => home.gathered(),
-        7 => home.post_frames(detail),
+        7 => _ = home.post_frames(detail),
         8 => home.complete(detail),
         9 | 10 => home.deliver(detail, input),
         11 => home.receive(frames::invent(home.frame_facts(), detail, input)),
@@ -70,6 +70,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     vec![
         superseded.to_vec(),
         [&[0u8][..], &open, &receives, &work, &exchange].concat(),
+        [&[32u8][..], &open, &receives, &work, &exchange, &work, &exchange].concat(),
         [&[1u8][..], &open, &work, &exchange, &receives, &exchange].concat(),
         [
             &[2u8][..],

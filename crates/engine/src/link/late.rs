@@ -24,10 +24,16 @@ impl Late {
 }
 
 impl Link {
+    /// Whether [`Link::on_frame_first`] has put something off that has not been taken.
+    #[inline(always)]
+    pub fn is_behind(&self) -> bool {
+        !self.late.is_empty()
+    }
+
     /// Takes what [`Link::on_frame_first`] has put off. Returns whether something may be sent now that had to wait for it.
     #[inline(always)]
     pub fn catch_up<H: Host + ?Sized>(&mut self, host: &H) -> bool {
-        !self.late.is_empty() && self.take_late(host)
+        self.is_behind() && self.take_late(host)
     }
 
     #[inline(never)]
@@ -43,7 +49,10 @@ impl Link {
                 _ => self.stale(),
             }
         }
-        !self.active.is_empty() || self.slots.has_queued() || self.has_seldom()
+        !self.active.is_empty()
+            || self.slots.has_queued()
+            || self.has_seldom()
+            || core::mem::take(&mut self.held_up)
     }
 
     /// Takes the acknowledgement alone: what a timer must know.

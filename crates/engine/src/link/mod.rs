@@ -89,6 +89,9 @@ pub struct Link {
     all_busy_at: Option<u64>,
     /// The home must ask for a frame once more, though nothing may happen that makes it.
     ask_again: bool,
+    /// Since this was last looked at, the peer was to be told of frames or progress and could not be. That is no reason to
+    /// ask again by itself: what makes room is.
+    held_up: bool,
     /// Reads and atomics the peer has not answered in full.
     reads: u32,
 
@@ -168,6 +171,7 @@ impl Link {
             resting: false,
             next_resting: false,
             ask_again: false,
+            held_up: false,
             all_busy_at: None,
             reads: 0,
             rx_flows,

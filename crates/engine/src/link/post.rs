@@ -245,11 +245,20 @@ impl Link {
             return None;
         }
         for (id, rail) in (0..self.rails_span).zip(self.rails.iter()) {
-            if rail.attached() && rail.ack_due(now) && rail.can_send(Class::Reserve) {
-                let index = self.slots.post_control(id)?;
-                self.counters.tx_acks = self.counters.tx_acks.wrapping_add(1);
-                return self.post_unkept(now, index, id, (0, HEADER, false), host, header);
+            if !rail.attached() || !rail.ack_due(now) {
+                continue;
             }
+            let index = if rail.can_send(Class::Reserve) {
+                self.slots.post_control(id)
+            } else {
+                None
+            };
+            let Some(index) = index else {
+                self.held_up = true;
+                continue;
+            };
+            self.counters.tx_acks = self.counters.tx_acks.wrapping_add(1);
+            return self.post_unkept(now, index, id, (0, HEADER, false), host, header);
         }
         None
     }

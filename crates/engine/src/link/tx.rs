@@ -85,10 +85,9 @@ impl Link {
         let requests = !self.active.is_empty() && self.can_stage_requests();
         let answers = report || !self.respond.is_empty() || self.join_offer.is_some();
         let responses = answers && self.can_stage_responses();
-        if !requests && !responses {
-            return false;
-        }
-        let Some(slot) = self.slots.peek_free() else {
+        let slot = self.slots.peek_free().filter(|_| requests || responses);
+        let Some(slot) = slot else {
+            self.held_up |= answers;
             return false;
         };
         let payload_crc = self.config.payload_crc;

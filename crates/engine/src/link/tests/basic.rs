@@ -1,5 +1,6 @@
 //! What works when nothing goes wrong.
 
+use std::boxed::Box;
 use std::vec;
 use std::vec::Vec;
 
@@ -70,6 +71,62 @@ fn what_a_message_confirms_is_not_lost_when_it_is_put_off() {
         assert_eq!(pair.done(0), [(0, Status::Ok), (1, Status::Ok)], "end {end}");
         assert!(pair.sides[0].link.counters().violations == 0);
     }
+}
+
+#[test]
+fn a_report_that_had_no_slot_is_sent_once_what_was_put_off_has_freed_one() {
+    let small = LinkConfig {
+        tx_slots: 16,
+        ..config()
+    };
+    // The second one is soon short of operations, and asks for answers without delay.
+    let short = LinkConfig {
+        max_ops: 8,
+        ..config()
+    };
+    let mut pair = Pair::with_each([small, short], 1);
+    let flows = [pair.open(0), pair.open(1)];
+    for (side, flow) in flows.into_iter().enumerate() {
+        pair.receive(1 - side, 0, 100);
+        pair.send(side, flow, 0, b"x");
+    }
+    let waits = pair.open_to(1, 8);
+    for cookie in 10..16 {
+        pair.send(1, waits, cookie, b"nobody receives this");
+    }
+    pair.run();
+    pair.sides[0].under_lock = true;
+    pair.script = Box::new(|sent| {
+        if sent.from == 1 && sent.is_pure_ack() {
+            Fault::Drop
+        } else {
+            Fault::Deliver
+        }
+    });
+    // Requests, and then answers, take all the slots they may.
+    pair.receive(1, 1, 48_000);
+    pair.send(0, flows[0], 1, &pattern(48_000, 1));
+    let key = pair.sides[0].share(pattern(6_000, 2), false);
+    let into = pair.sides[1].host.region(vec![0; 6_000]);
+    let read = pair.sides[1].read(1, into, 6_000, key, 0);
+    pair.post(1, flows[1], read);
+    pair.sides[1].hold_plans = true;
+    pair.run_for(30_000);
+    assert_eq!(pair.sides[0].link.usage().slots, 14);
+    // This acknowledges all of them.
+    pair.sides[1].hold_plans = false;
+    pair.receive(0, 2, 100);
+    pair.sides[0].hold_late = true;
+    pair.send(1, flows[1], 2, b"hello");
+    pair.run_for(5_000);
+    assert_eq!(pair.received(0).last(), Some(&(2, Status::Ok, 5)));
+    let Side { link, host, .. } = &mut pair.sides[0];
+    let more = link.catch_up(host);
+    assert_eq!(link.deadline(), None);
+    assert!(more, "and nothing else makes the home ask again");
+    pair.sides[0].hold_late = false;
+    pair.run();
+    assert_eq!(pair.done(1), [(0, Status::Ok), (1, Status::Ok), (2, Status::Ok)]);
 }
 
 #[test]
