@@ -140,6 +140,12 @@ impl Rail {
         self.tx.is_news(ack)
     }
 
+    /// Whether a block names only packets that have been sent: [`Rail::on_ack`] ignores any other.
+    #[inline]
+    pub(crate) fn is_possible(&self, ack: AckBlock) -> bool {
+        self.tx.is_possible(ack)
+    }
+
     /// Whether a received packet number is new.
     #[inline]
     pub(crate) fn is_new(&self, packet: u64) -> bool {

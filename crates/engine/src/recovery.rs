@@ -273,6 +273,12 @@ impl Sender {
         ack.largest > self.decided
     }
 
+    /// Whether an acknowledgement names only packets that have been sent.
+    #[inline(always)]
+    pub(crate) fn is_possible(&self, ack: AckBlock) -> bool {
+        ack.largest < self.next
+    }
+
     /// Takes the peer's acknowledgement and reports every frame with a slot that it decides, in the order of
     /// sending. False if it names a packet that was never sent; it is ignored then.
     #[inline]
@@ -282,7 +288,7 @@ impl Sender {
         ack: AckBlock,
         mut decided: impl FnMut(u16, Outcome),
     ) -> bool {
-        if ack.largest >= self.next {
+        if !self.is_possible(ack) {
             return false;
         }
         if ack.largest <= self.decided {

@@ -140,7 +140,8 @@ impl Link {
         let is_new = rail.is_new(header.packet);
         match header.ack {
             Some(ack) if !rail.is_news(ack) => {}
-            Some(ack) if FIRST && is_new && !view.payload().is_empty() => {
+            // What is impossible now may be possible later.
+            Some(ack) if FIRST && is_new && !view.payload().is_empty() && rail.is_possible(ack) => {
                 self.put_off_ack(now, id, ack);
             }
             Some(ack) => self.on_ack(now, id, ack),

@@ -312,6 +312,31 @@ fn an_impossible_acknowledgement_frees_nothing() {
 }
 
 #[test]
+fn an_impossible_acknowledgement_is_not_put_off_until_it_is_possible() {
+    let mut forger = Forger::new();
+    forger.pair.sides[1].under_lock = true;
+    let mut head = [0; 200];
+    let mut len = 0;
+    for chunk in [open(), send_first(1, 10, 10, true)] {
+        len += chunk.emit(&mut head[len..]).expect("room");
+    }
+    let ack = Some(AckBlock {
+        largest: 1,
+        bitmap: 0,
+    });
+    let header = FrameHeader {
+        ack,
+        ..forger.header(40 + len as u16)
+    };
+    let frame = forger.seal(&header, &head[..len], 10);
+    forger.deliver(&frame);
+    // That there is no receive has been said in packet 1.
+    assert_eq!(forger.pair.frames, [0, 1]);
+    assert_eq!(forger.counters().violations, 1);
+    assert_eq!(forger.pair.sides[1].link.usage().slots, 1);
+}
+
+#[test]
 fn read_data_in_disorder_never_leaves_the_buffer() {
     let mut forger = Forger::new();
     let flow = forger.pair.open(1);
