@@ -268,7 +268,10 @@ impl<'a, H: Home> Turn<'a, H> {
             }
             release_all(link, self.port);
             // Freed slots may be what frames wait for.
-            let more = link.catch_up(self.host);
+            let more = link.is_behind() && {
+                done.progress = true;
+                link.catch_up(self.host)
+            };
             let arrived = last.take().is_some_and(|last| self.arrivals(link, last));
             if !more && !arrived {
                 break;

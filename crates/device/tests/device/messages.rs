@@ -49,6 +49,46 @@ fn messages_of_every_size_arrive_with_source_and_immediate() {
 }
 
 #[test]
+fn what_a_turn_in_a_hurry_leaves_is_progress_of_the_next() {
+    let mut world = World::new();
+    let (mut a, mut b) = world.pair();
+    let memory = [Memory::of(&pattern(64)), Memory::of(&pattern(64))];
+    let keys = [
+        world.register(&a, &memory[0], Access::LOCAL),
+        world.register(&b, &memory[1], Access::LOCAL),
+    ];
+    for round in 0..2 {
+        a.receive(1, keys[0], BASE, 64);
+        b.receive(2, keys[1], BASE, 64);
+        world.submit(&mut a);
+        world.submit(&mut b);
+        a.post(send(3, keys[0], BASE, 64));
+        world.submit(&mut a);
+        b.post(send(4, keys[1], BASE, 64));
+        if round == 0 {
+            // Flows are opened.
+            world.submit(&mut b);
+            world.settle();
+            a.poll();
+            b.poll();
+            continue;
+        }
+        world.sides[0].service(world.now);
+        let [first, second] = &mut world.sides;
+        second.hurry(first, world.now);
+        assert_eq!(b.outcomes(), [(2, CqeStatus::Ok)]);
+        world.submit(&mut b);
+        world.sides[1].service(world.now);
+        let [first, second] = &mut world.sides;
+        assert!(first.hurry(second, world.now).early);
+        assert_eq!(a.outcomes(), [(1, CqeStatus::Ok)]);
+        let rest = world.sides[0].service(world.now);
+        assert_eq!(a.outcomes(), [(3, CqeStatus::Ok)]);
+        assert!(rest.progress, "{rest:?}");
+    }
+}
+
+#[test]
 fn writes_reads_and_atomics_reach_remote_memory() {
     let mut world = World::new();
     let (mut a, mut b) = world.pair();
