@@ -2,10 +2,11 @@
 
 use crate::interrupt;
 use anyhow::{Context, Result, bail};
-use std::fs::File;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, mknodat};
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,23 +20,60 @@ struct Text {
     closed: bool,
 }
 
+/// The pipes between QEMU and a guest's console. A pipe keeps what is written byte by byte as bytes. In a socket each is a
+/// message that takes half a kilobyte of its buffer, which is soon full; and what the serial port cannot pass on within
+/// 10 ms the kernel throws away (wait_for_xmitr in drivers/tty/serial/8250/8250_port.c).
+pub(crate) struct Pipes {
+    path: PathBuf,
+}
+
+impl Pipes {
+    /// Makes them; QEMU puts `.in` and `.out` after the path.
+    pub(crate) fn create(path: PathBuf) -> Result<Pipes> {
+        let pipes = Pipes { path };
+        for end in ["in", "out"] {
+            let path = pipes.end(end);
+            mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+                .with_context(|| format!("make the pipe {}", path.display()))?;
+        }
+        Ok(pipes)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn end(&self, end: &str) -> PathBuf {
+        PathBuf::from(format!("{}.{end}", self.path.display()))
+    }
+}
+
 /// What a guest has written to its console so far.
 pub(crate) struct Console {
-    stream: UnixStream,
+    input: File,
     shared: Arc<(Mutex<Text>, Condvar)>,
 }
 
 impl Console {
-    /// Takes over the stream on which QEMU passes on the guest's serial port.
-    pub(crate) fn new(stream: UnixStream, log: &Path) -> Result<Console> {
+    /// Takes over the pipes of a guest whose QEMU has opened them.
+    pub(crate) fn new(pipes: &Pipes, log: &Path) -> Result<Console> {
+        // Not to wait for a QEMU that has just ended.
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).context("flags")?;
+        let open = |end: &str, options: &mut OpenOptions| {
+            let path = pipes.end(end);
+            let file = options.custom_flags(flags).open(&path);
+            file.with_context(|| format!("open {}", path.display()))
+        };
+        let input = open("in", File::options().write(true))?;
+        let mut output = open("out", File::options().read(true))?;
+        fcntl_setfl(&output, OFlags::empty()).context("have reads of the console wait")?;
         let mut file = File::create(log).with_context(|| format!("create {}", log.display()))?;
         let shared: Arc<(Mutex<Text>, Condvar)> = Arc::default();
         let writer = Arc::clone(&shared);
-        let mut reader = stream.try_clone().context("share the console's socket")?;
         std::thread::spawn(move || {
             let mut block = [0; 4096];
             loop {
-                let bytes = match reader.read(&mut block) {
+                let bytes = match output.read(&mut block) {
                     Ok(n) if n > 0 => block.get(..n).unwrap_or_default(),
                     _ => break,
                 };
@@ -47,12 +85,12 @@ impl Console {
             locked(&writer.0).closed = true;
             writer.1.notify_all();
         });
-        Ok(Console { stream, shared })
+        Ok(Console { input, shared })
     }
 
     /// Types on the console.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
-        (&self.stream).write_all(bytes).context("type on the console")
+        (&self.input).write_all(bytes).context("type on the console")
     }
 
     /// The number of lines so far.
@@ -137,21 +175,36 @@ mod tests {
 
     #[test]
     fn lines_are_found_however_they_arrive() {
-        let log = std::env::temp_dir().join(format!("xtask-console-{}", std::process::id()));
-        let (host, mut guest) = UnixStream::pair().unwrap();
-        let console = Console::new(host, &log).unwrap();
+        let folder = super::super::folder::Folder::create().unwrap();
+        let pipes = Pipes::create(folder.join("console")).unwrap();
+        // As QEMU opens them.
+        let qemu = |end| {
+            File::options()
+                .read(true)
+                .write(true)
+                .open(pipes.end(end))
+                .unwrap()
+        };
+        let (typed, mut guest) = (qemu("in"), qemu("out"));
+        guest.write_all(b"ze").unwrap();
+        let console = Console::new(&pipes, &folder.join("log")).unwrap();
+        console.write(b"x").unwrap();
+        let mut byte = [0];
+        (&typed).read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+        guest.write_all(b"ro\r\n").unwrap();
+        assert_eq!(console.wait("zero", 0, Duration::from_secs(20)).unwrap(), 0);
         guest.write_all(b"one\r\ntw").unwrap();
-        assert_eq!(console.wait("one", 0, Duration::from_secs(20)).unwrap(), 0);
+        assert_eq!(console.wait("one", 0, Duration::from_secs(20)).unwrap(), 1);
         guest.write_all(b"o\r\nthree").unwrap();
-        assert_eq!(console.wait("two", 1, Duration::from_secs(20)).unwrap(), 1);
-        assert!(console.wait("one", 1, Duration::from_millis(1)).is_err());
+        assert_eq!(console.wait("two", 1, Duration::from_secs(20)).unwrap(), 2);
+        assert!(console.wait("one", 2, Duration::from_millis(1)).is_err());
         drop(guest);
         let error = console
             .wait("three", 0, Duration::from_secs(20))
             .unwrap_err()
             .to_string();
         assert!(error.contains("ended"), "{error}");
-        assert_eq!(console.lines(0), ["one", "two"]);
-        std::fs::remove_file(log).unwrap();
+        assert_eq!(console.lines(0), ["zero", "one", "two"]);
     }
 }

@@ -3,7 +3,7 @@
 use super::agent::{Agent, Output, Running, Said};
 use super::binary;
 use super::child::Child;
-use super::console::Console;
+use super::console::{Console, Pipes};
 use super::cpio::Archive;
 use super::emulator::{self, Emulator};
 use super::folder::Folder;
@@ -317,7 +317,7 @@ impl Guest {
 struct Booting {
     number: usize,
     qemu: Child,
-    console: UnixListener,
+    console: Pipes,
     agent: UnixListener,
 }
 
@@ -341,7 +341,7 @@ impl Booting {
             let listener = UnixListener::bind(&path).with_context(|| format!("bind {}", path.display()))?;
             Ok((path, listener))
         };
-        let (console_path, console) = listen("console")?;
+        let console = Pipes::create(folder.join(&format!("console{number}")))?;
         let (agent_path, agent) = listen("agent")?;
         let per_host = plan.topology.controllers;
         let routers = emulator.routers().iter().skip(number * per_host).take(per_host);
@@ -353,7 +353,7 @@ impl Booting {
             initrd: folder.join("initrd"),
             parameters: plan.parameters.clone(),
             routers: routers.cloned().collect(),
-            console: console_path,
+            console: console.path().to_path_buf(),
             agent: agent_path,
             network: switch.port(number),
             iommu: plan.iommu,
@@ -370,10 +370,11 @@ impl Booting {
     }
 
     fn booted(mut self, deadline: Instant, logs: &Path, task: &mut Task) -> Result<Guest> {
-        let console = accept(&self.console, &mut self.qemu, deadline)?;
+        // QEMU has opened the console by then, as that is named first.
+        let agent = accept(&self.agent, &mut self.qemu, deadline)?;
         let log = logs.join(format!("guest{}.log", self.number));
-        let console = Console::new(console, &log)?;
-        let agent = Agent::new(accept(&self.agent, &mut self.qemu, deadline)?)?;
+        let console = Console::new(&self.console, &log)?;
+        let agent = Agent::new(agent)?;
         loop {
             interrupt::check()?;
             task.tick();

@@ -22,7 +22,7 @@ pub(super) const GROUPS: &[Group] = &[
             check("replug", Ci, replug),
             check("suspend", Ci, suspend),
             check("reload", Ci, reload),
-            check("replug-ten-times", Full, replug_ten_times),
+            check("ten-replugs", Full, ten_replugs),
         ],
     },
     Group {
@@ -229,7 +229,7 @@ fn replug(lab: &mut Lab) -> Result<Outcome> {
     seen("the network device goes with the cable and comes back with it")
 }
 
-fn replug_ten_times(lab: &mut Lab) -> Result<Outcome> {
+fn ten_replugs(lab: &mut Lab) -> Result<Outcome> {
     for _ in 0..10 {
         replug(lab)?;
     }
