@@ -11,7 +11,7 @@ use usb4_ring::{
 use crate::{Cq, Device, Endpoint, Host, Region, Remote};
 
 /// How long a case waits for one completion before it counts as hung.
-const HANG: Duration = Duration::from_secs(20);
+pub(crate) const HANG: Duration = Duration::from_secs(20);
 
 /// Which backend the devices of a world come from, and where they are.
 #[derive(Clone, Debug)]
