@@ -5,6 +5,8 @@
 //! its group gets new ones.
 
 mod clock;
+mod fault_script;
+mod faults;
 pub(crate) mod net;
 mod rdma;
 mod skeleton;
@@ -57,6 +59,8 @@ pub(crate) enum Suite {
     Stock,
     /// Our module between two guests.
     Skeleton,
+    /// Random faults, while checked bytes cross the cable: with thunderbolt_net, and with our module.
+    Faults,
 }
 
 impl Suite {
@@ -64,6 +68,7 @@ impl Suite {
         match self {
             Suite::Stock => stock::GROUPS,
             Suite::Skeleton => skeleton::GROUPS,
+            Suite::Faults => &[],
         }
     }
 
@@ -71,6 +76,7 @@ impl Suite {
         match self {
             Suite::Stock => "stock",
             Suite::Skeleton => "skeleton",
+            Suite::Faults => "faults",
         }
     }
 }
@@ -92,9 +98,18 @@ pub(crate) struct Args {
     /// Kernel: `newest`, or a version such as 7.2 or 7.2.12.
     #[arg(long, default_value = "newest")]
     kernel: String,
+    /// Suite faults: run the script of this seed only.
+    #[arg(long)]
+    seed: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
+    if let Suite::Faults = args.suite {
+        return faults::run(args);
+    }
+    if args.seed.is_some() {
+        bail!("suite {} has no seeds", args.suite.name());
+    }
     let chosen = chosen(args.suite, &args.only, args.full);
     if args.list {
         for (group, check) in chosen

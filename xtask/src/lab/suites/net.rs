@@ -32,14 +32,7 @@ pub(crate) fn join(lab: &Lab) -> Result<()> {
     let (one, other) = (lab.guest(0)?, lab.guest(1)?);
     loop {
         for guest in [one, other] {
-            let address = address(guest.number);
-            let script = format!(
-                "[ -e /sys/class/net/thunderbolt0 ] || exit 0
-                 ip addr replace {address}/24 dev thunderbolt0
-                 ip link set thunderbolt0 mtu 65522 up"
-            );
-            // The device may go while this runs.
-            guest.run(&script, Duration::from_secs(20))?;
+            set_up(guest)?;
         }
         let script = format!("ping -q -c 1 -W 1 {}", address(1));
         if one.run(&script, Duration::from_secs(20))?.ok() {
@@ -51,6 +44,18 @@ pub(crate) fn join(lab: &Lab) -> Result<()> {
             bail!("the guests do not reach each other\n{one}\n{other}");
         }
     }
+}
+
+/// Sets the network device up, if there is one now.
+pub(crate) fn set_up(guest: &Guest) -> Result<()> {
+    let address = address(guest.number);
+    let script = format!(
+        "[ -e /sys/class/net/thunderbolt0 ] || exit 0
+         ip addr replace {address}/24 dev thunderbolt0
+         ip link set thunderbolt0 mtu 65522 up"
+    );
+    // The device may go while this runs.
+    guest.run(&script, Duration::from_secs(20)).map(drop)
 }
 
 /// Waits until both ends of a device's connection have logged in to each other.
