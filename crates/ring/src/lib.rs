@@ -50,6 +50,6 @@ pub use error::{Error, Result};
 pub use memory::{Access, MemoryRegion, Registration};
 pub use spec::{DEVICE_VARIABLE, KERNEL_DEVICE, Spec};
 pub use usb4_ring_abi::{Rqe, Sqe};
-pub use usb4_soft::{DeviceError, Object};
+pub use usb4_soft::{DeviceError, Error as SoftError, Object};
 pub use usb4_wire::{EP_ADDR_LEN, EpAddr, NodeId};
 pub use work::{AddressHandle, Buffer, MAX_PREFIX, Remote, WorkRequest};
