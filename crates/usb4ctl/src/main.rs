@@ -1,11 +1,13 @@
 //! `usb4ctl`: sees and measures a USB4 RDMA fabric.
 //!
-//! One file per command: `devices.rs`, `ping.rs`, `bench/`, `lab/`. All but the last use the ring API and nothing below
-//! it, so they work alike over the software cable and the real device; `lab` speaks to the emulator. Exit status: 0 done, 1 failed, 2 wrong usage.
+//! One file per command: `devices.rs`, `ping.rs`, `bench/`, `doctor/`, `lab/`. All but the last use the ring API and
+//! nothing below it, so they work alike over the software cable and the real device; `lab` speaks to the emulator. Exit
+//! status: 0 done, 1 failed, 2 wrong usage; of `doctor` 0 no problem, 1 problems found, 2 could not look.
 
 mod address;
 mod bench;
 mod devices;
+mod doctor;
 mod lab;
 mod output;
 mod ping;
@@ -35,6 +37,8 @@ enum Command {
     Ping(ping::Arguments),
     /// Measures latency and bandwidth over message sizes; alone it runs both ends.
     Bench(bench::Arguments),
+    /// Finds what keeps NCCL or RCCL from using USB4, and says what mends it.
+    Doctor(doctor::Arguments),
     /// Plugs, breaks and watches the emulated cables of a lab (a running usb4-nhi-emu).
     Lab(lab::Arguments),
 }
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         Command::Devices(command) => devices::run(device, command),
         Command::Ping(command) => ping::run(device, command),
         Command::Bench(command) => bench::run(device, command),
+        Command::Doctor(command) => return doctor::run(device, command),
         Command::Lab(command) => lab::run(command),
     };
     match outcome {

@@ -84,3 +84,50 @@ fn a_benchmark_at_a_ping_server_says_which_server_it_wants() {
         "{said}"
     );
 }
+
+/// `usb4ctl doctor` with nothing of a job in its environment but what is given.
+fn doctor(variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = usb4ctl();
+    for name in ["NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_SOCKET_IFNAME"] {
+        command.env_remove(name);
+    }
+    command.envs(variables.iter().copied());
+    let done = command.arg("doctor").args(arguments).output().unwrap();
+    let said = String::from_utf8(done.stdout).unwrap();
+    (done.status.code(), said)
+}
+
+#[test]
+fn doctor_finds_that_there_is_no_plugin_and_says_so_by_its_exit_status() {
+    let (code, said) = doctor(&[("NCCL_NET", "Socket")], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("opens, node"), "{said}");
+    assert!(
+        said.contains("PROBLEM  fallback") && said.contains("$ export NCCL_NET=USB4"),
+        "{said}"
+    );
+    let (code, said) = doctor(&[("NCCL_NET", "Socket")], &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let findings = json["findings"].as_array().unwrap();
+    assert_eq!(code, Some(1));
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding["level"] == "problem" && finding["about"] == "fallback"),
+        "{said}"
+    );
+}
+
+#[test]
+fn doctor_that_cannot_print_says_that_it_could_not_look() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let done = usb4ctl().arg("doctor").stdout(full).output().unwrap();
+    assert_eq!(done.status.code(), Some(2));
+}
+
+#[test]
+fn doctor_meets_the_peers_of_a_software_cable() {
+    let (_server, _) = ping_server();
+    let (_, said) = doctor(&[], &[]);
+    assert!(said.contains("ok       link") && said.contains("up to"), "{said}");
+}
