@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libfabric_sys::*;
 use parking_lot::Mutex;
-use usb4_ffi::{Handle, Level, boundary_or, log};
+use usb4_ffi::{Handle, Level, Process, boundary_or, log};
 use usb4_ring::Device;
 
-use crate::fork::Process;
 use crate::init::{NAME, PANICKED};
 use crate::{cq, domain, eq, exit, nosys};
 

@@ -6,8 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-
-use crate::fork::Process;
+use usb4_ffi::Process;
 
 /// State behind a lock that may be off.
 pub(crate) struct DomainLock<T> {
