@@ -1,0 +1,247 @@
+//! The sending side: messages leave in the order they were posted, each into the buffer it was granted or, if it is
+//! short and there is none yet, eagerly.
+
+use std::num::NonZeroU32;
+
+use usb4_ring::{AddressHandle, Buffer, Remote, WorkRequest};
+
+use super::id::Id;
+use super::port::{Port, Refused};
+use super::request::{Order, Requests, WINDOW};
+use super::table::Key;
+use super::wire::{Closing, Message, Placed, low16};
+
+/// A send that has not been tested.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SendRequest {
+    pub(crate) addr: u64,
+    pub(crate) size: u64,
+    /// Bytes the ring has been given.
+    pub(crate) given: u64,
+    pub(crate) local_key: u32,
+    pub(crate) region: u32,
+    pub(crate) tag: u32,
+    pub(crate) state: SendState,
+}
+
+/// How far a send is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SendState {
+    /// Not all of it is with the ring.
+    #[default]
+    Queued,
+    /// All of it is with the ring.
+    Posted,
+    /// It is where it belongs.
+    Done,
+}
+
+/// A buffer of the receiver.
+#[derive(Clone, Copy, Debug, Default)]
+struct Grant {
+    addr: u64,
+    key: u64,
+    capacity: u64,
+}
+
+/// The sending side of a connection.
+#[derive(Debug)]
+pub(crate) struct SendComm {
+    /// The peer's device has our request to connect.
+    pub(crate) asked: bool,
+    /// Messages all of which the ring has.
+    sent: u32,
+    /// Receives the peer has posted, as far as it has told us.
+    granted: u32,
+    /// Eager messages that may be ahead of that.
+    credits: u32,
+    /// The longest eager message.
+    eager: u32,
+    grants: [Grant; WINDOW],
+    pub(crate) requests: Requests<SendRequest>,
+    /// Requests whose messages have not gone out.
+    pub(crate) order: Order,
+}
+
+/// Why messages wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// For room in the queue.
+    Full,
+    /// For ever: the endpoint is dead.
+    Dead,
+    /// The message does not fit its buffer.
+    TooLong(Closing),
+}
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full => Self::Full,
+            Refused::Dead => Self::Dead,
+        }
+    }
+}
+
+/// A message of the peer that it may not send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense(pub(crate) &'static str);
+
+/// Where a communicator's messages go, and under which names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Route {
+    pub(crate) to: AddressHandle,
+    pub(crate) remote: u32,
+    pub(crate) key: Key,
+    pub(crate) world: u8,
+    pub(crate) hub: u8,
+}
+
+impl SendComm {
+    pub(crate) fn new() -> Self {
+        Self {
+            asked: false,
+            sent: 0,
+            granted: 0,
+            credits: 0,
+            eager: 0,
+            grants: [Grant::default(); WINDOW],
+            requests: Requests::new(),
+            order: Order::default(),
+        }
+    }
+
+    /// The peer has accepted the connection.
+    pub(crate) fn accepted(&mut self, credits: u16, eager: u32) {
+        (self.credits, self.eager) = (u32::from(credits), eager);
+    }
+
+    /// The peer has a buffer for receive `seq`.
+    #[inline]
+    pub(crate) fn grant(&mut self, seq: u16, addr: u64, key: u64, capacity: u64) -> Result<(), Nonsense> {
+        let skipped = u32::from(seq.wrapping_sub(low16(self.granted)));
+        let seq = self.granted.wrapping_add(skipped);
+        // Receives that need no grant are those of messages that are out already.
+        let ahead = seq.wrapping_sub(self.sent);
+        let is_out = ahead > u32::MAX / 2;
+        if skipped as usize > WINDOW
+            || !(is_out || skipped == 0 || ahead == 0)
+            || (!is_out && ahead as usize >= WINDOW)
+        {
+            return Err(Nonsense("a grant out of turn"));
+        }
+        self.granted = seq.wrapping_add(1);
+        self.grants[seq as usize % WINDOW] = Grant { addr, key, capacity };
+        Ok(())
+    }
+
+    /// The peer has posted so many receives, for messages that have arrived.
+    pub(crate) fn credit(&mut self, posted: u32) -> Result<(), Nonsense> {
+        let more = posted.wrapping_sub(self.granted);
+        if more > u32::MAX / 2 {
+            // A grant was quicker.
+            return Ok(());
+        }
+        if self.sent.wrapping_sub(posted) > u32::MAX / 2 {
+            return Err(Nonsense("credit for messages that were not sent"));
+        }
+        self.granted = posted;
+        Ok(())
+    }
+
+    /// Gives the ring what may go out.
+    #[inline]
+    pub(crate) fn pump(&mut self, port: &mut Port, route: Route) -> Result<(), Stop> {
+        while let Some(slot) = self.order.get(0) {
+            let generation = self.requests.generation(slot);
+            let request = self.requests.at(slot);
+            let cookie = Id::request(route.world, route.hub, route.key, slot, generation);
+            let ahead = self.sent.wrapping_sub(self.granted);
+            // As signed numbers: is this one granted?
+            let grant = (ahead > u32::MAX / 2).then(|| self.grants[self.sent as usize % WINDOW]);
+            match grant {
+                Some(grant) if request.size > grant.capacity => {
+                    return Err(Stop::TooLong(Closing::TooLong {
+                        size: request.size,
+                        capacity: grant.capacity,
+                    }));
+                }
+                Some(grant) if request.size != 0 => {
+                    place(port, route, request, self.sent, grant, cookie)?;
+                }
+                None if ahead >= self.credits || request.size > u64::from(self.eager) => break,
+                _ => {
+                    let message = Message::Eager {
+                        to: route.remote,
+                        seq: self.sent,
+                        tag: request.tag,
+                    };
+                    let (words, imm) = message.encode();
+                    let work = WorkRequest::send(route.to, request.bytes(request.size))
+                        .prefix_words(words)
+                        .imm(imm);
+                    port.post(&work.user_data(cookie.raw()))?;
+                }
+            }
+            request.state = SendState::Posted;
+            self.order.pop();
+            self.sent = self.sent.wrapping_add(1);
+        }
+        Ok(())
+    }
+}
+
+/// Posts what of a message goes into the buffer it was granted.
+#[inline]
+fn place(
+    port: &mut Port,
+    route: Route,
+    request: &mut SendRequest,
+    seq: u32,
+    grant: Grant,
+    cookie: Id,
+) -> Result<(), Refused> {
+    let most = u64::from(port.max_message);
+    if request.size <= most {
+        let placed = Placed {
+            to: route.remote,
+            seq: low16(seq),
+            tag: low16(request.tag),
+        };
+        let remote = Remote {
+            addr: grant.addr,
+            key: grant.key,
+        };
+        let work = WorkRequest::write(route.to, request.bytes(request.size), remote).imm(placed.encode());
+        return port.post(&work.user_data(cookie.raw()));
+    }
+    // More than the ring takes at once: piece by piece, then a word that it is all there.
+    while request.given < request.size {
+        let len = most.min(request.size - request.given);
+        let remote = Remote {
+            addr: grant.addr.wrapping_add(request.given),
+            key: grant.key,
+        };
+        let work = WorkRequest::write(route.to, request.bytes(len), remote);
+        port.post(&work.user_data(cookie.raw()).unsignaled())?;
+        request.given += len;
+    }
+    let message = Message::Written {
+        to: route.remote,
+        seq,
+        tag: request.tag,
+        size: request.size,
+    };
+    port.ask(route.to, &message, cookie)
+}
+
+impl SendRequest {
+    /// The next `len` bytes.
+    #[inline]
+    fn bytes(&self, len: u64) -> Buffer {
+        match (NonZeroU32::new(self.local_key), u32::try_from(len)) {
+            (Some(key), Ok(len)) if len != 0 => Buffer::of_key(self.addr.wrapping_add(self.given), key, len),
+            _ => Buffer::EMPTY,
+        }
+    }
+}
