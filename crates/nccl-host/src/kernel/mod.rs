@@ -1,0 +1,127 @@
+//! NCCL's kernels on a host thread: what a GPU would do with the connections, buffers and sums, and nothing else.
+//!
+//! A launch is a grid of blocks, one per channel. A block does its batches in order; the messages of a point-to-point
+//! batch go on at once, the collectives of a batch one after the other. One thread steps everything that can move, so
+//! nothing waits for anything but NCCL's proxy threads. Start at [`run`].
+
+mod combine;
+mod fifo;
+pub(crate) mod layout;
+mod p2p;
+mod place;
+mod protocol;
+mod ring;
+mod transfer;
+mod work;
+
+use layout::{args, comm};
+use place::Place;
+use std::collections::VecDeque;
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+use work::{Block, Launch};
+
+/// How slots are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// A part takes one slot, whose lines carry flags.
+    Ll,
+    /// A part is cut into slices, each of which takes some slots.
+    Simple {
+        /// Slices of a part.
+        slices: u32,
+        /// Slots of a slice.
+        steps: u64,
+    },
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing can be done now.
+    Stuck,
+    /// Something was done.
+    Moved,
+    /// All is done.
+    Done,
+}
+
+/// A kernel's argument block, which NCCL gives up when the launch returns.
+pub(crate) struct Arguments(Box<[u128]>);
+
+impl Arguments {
+    pub(crate) fn new(bytes: &[u8]) -> Arguments {
+        let words = bytes.chunks(16).map(|chunk| {
+            let mut word = [0; 16];
+            word.get_mut(..chunk.len())
+                .unwrap_or_default()
+                .copy_from_slice(chunk);
+            u128::from_ne_bytes(word)
+        });
+        Arguments(words.collect())
+    }
+}
+
+/// Time in which kernels did something, in nanoseconds: the part of an operation that is the emulation's.
+static BUSY: AtomicU64 = AtomicU64::new(0);
+
+/// Nanoseconds that kernels were busy, as opposed to waiting for NCCL, since the last call.
+pub fn take_busy_time() -> u64 {
+    BUSY.swap(0, Ordering::Relaxed)
+}
+
+/// Runs the kernel called `name`. Ends early if NCCL raises the communicator's abort flag.
+///
+/// What cannot be emulated ends the process: going on would be a hang or wrong data.
+pub(crate) fn run(name: &str, blocks: u32, arguments: &Arguments) {
+    let Some(layout) = layout::chosen() else {
+        unsupported("a kernel of this release");
+    };
+    // SAFETY: NCCL's argument block, with the layout of the release that was loaded; what it names lives until the kernel
+    // has ended.
+    let place = unsafe { Place::new(arguments.0.as_ptr().cast()) };
+    let launch = Launch::new(name, place, layout);
+    let mask = place.u64(args::CHANNEL_MASK);
+    let channels = (0..64).filter(|channel| mask >> channel & 1 == 1);
+    let mut blocks: VecDeque<Block> = channels
+        .take(blocks as usize)
+        .enumerate()
+        .map(|(at, channel)| Block::new(at, channel))
+        .collect();
+    let abort = place.place(args::COMM).place(comm::ABORT_FLAG);
+    let mut idle = 0;
+    while !blocks.is_empty() {
+        let began = Instant::now();
+        let before = blocks.len();
+        let mut moved = false;
+        blocks.retain_mut(|block| match block.step(&launch) {
+            Progress::Stuck => true,
+            Progress::Moved => {
+                moved = true;
+                true
+            }
+            Progress::Done => false,
+        });
+        if moved || blocks.len() < before {
+            idle = 0;
+            let spent = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            BUSY.fetch_add(spent, Ordering::Relaxed);
+            continue;
+        }
+        if !abort.is_null() && abort.load_u32() != 0 {
+            return;
+        }
+        idle += 1;
+        if idle > 20 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Ends the process with a sentence.
+pub(crate) fn unsupported(what: &str) -> ! {
+    eprintln!("nccl-host: cannot emulate {what}");
+    process::exit(70);
+}
