@@ -21,6 +21,7 @@ use super::port::{Port, Refused};
 use super::send::{Route, Stop};
 use super::table::{Key, Table};
 use super::wire::{Closing, Message};
+use super::world::World;
 
 /// Connections of a hub, of both directions: what `maxComms` says.
 pub(crate) const MAX_COMMS: u32 = 65536;
@@ -90,13 +91,29 @@ impl Hub {
             Ok(done) => return Ok(Some(done)),
             Err(device) => device.progress(),
         };
-        self.with(|inner| {
+        let (done, look) = self.with(|inner| {
             if inner.poll() {
-                return f(inner);
+                return (f(inner), false);
             }
-            inner.wait();
-            Ok(None)
-        })?
+            (Ok(None), inner.wait())
+        })?;
+        if look {
+            World::look_around(self);
+        }
+        done
+    }
+
+    /// Takes what has arrived, unless somebody else is at it.
+    pub(crate) fn look_in(&self) {
+        let Some(mut guard) = self.inner.try_lock() else {
+            return;
+        };
+        let Some(inner) = guard.as_mut() else { return };
+        inner.poll();
+        inner.port.submit();
+        let notes = std::mem::take(&mut inner.notes);
+        drop(guard);
+        tell(notes);
     }
 
     /// Goes on until `f` says that it is enough, or `patience` is over.

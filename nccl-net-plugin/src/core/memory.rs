@@ -84,7 +84,7 @@ impl Inner {
             // Not a warning: this is how NCCL gives up.
             let why = "memory was deregistered with requests in flight";
             self.fail_with(comm, Blame::Internal, why, Level::Info);
-            self.tell_remote(comm, Closing::Failed);
+            self.tell_remote(comm, Closing::Closed);
         }
         if let Some(owner) = self.comms.get_mut(comm) {
             owner.common.regions = owner.common.regions.saturating_sub(1);

@@ -39,13 +39,15 @@ impl Inner {
         any
     }
 
-    /// There was nothing: from time to time looks whether the peers, and the device, are there.
+    /// There was nothing: from time to time looks whether the peers, and the device, are there. Whether it is such a time.
     #[inline]
-    pub(crate) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) -> bool {
         self.idle = self.idle.wrapping_add(1);
-        if self.idle % LOOK_EVERY == 0 {
+        let look = self.idle % LOOK_EVERY == 0;
+        if look {
             self.look();
         }
+        look
     }
 
     #[cold]
@@ -310,6 +312,9 @@ impl Inner {
         if done.status == Status::Ok {
             return self.answered(id);
         }
+        if done.status == Status::Access && id.is(Kind::Request) {
+            return self.withdrawn(id);
+        }
         let (blame, gone, why) = self.meaning(done.status);
         if id.is(Kind::Probe) {
             if let Some(peer) = self.peers.get_mut(id.key()) {
@@ -332,6 +337,24 @@ impl Inner {
         } else {
             self.fail(key, blame, why);
             self.tell_remote(key, Closing::Failed);
+        }
+    }
+
+    /// The peer has withdrawn the buffer of a message: it is closing its side, and this is no failure until somebody waits
+    /// for the message.
+    fn withdrawn(&mut self, id: Id) {
+        let (generation, slot, own) = id.request_parts();
+        let found = self.comms.find(id.key().index, generation, COMM_GENERATION_MASK);
+        let Some(comm) = found.and_then(|key| self.comms.get_mut(key)) else {
+            return;
+        };
+        if comm.common.state == State::Open {
+            comm.common.state = State::Closed;
+        }
+        if let Side::Send(send) = &mut comm.side
+            && let Some(request) = send.requests.find(slot, own)
+        {
+            request.state = SendState::Lost;
         }
     }
 

@@ -34,6 +34,8 @@ pub(crate) enum SendState {
     Posted,
     /// It is where it belongs.
     Done,
+    /// The peer has withdrawn its buffer.
+    Lost,
 }
 
 /// A buffer of the receiver.

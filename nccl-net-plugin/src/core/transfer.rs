@@ -30,6 +30,8 @@ impl Inner {
     #[inline]
     pub(crate) fn isend(&mut self, key: Key, piece: &Piece) -> Result<Option<Id>, Fault> {
         let (local_key, _, region) = self.keys(key, piece)?;
+        // The buffer may have been granted.
+        self.poll();
         let comm = self.comms.get_mut(key).ok_or_else(|| Fault::internal(CLOSED))?;
         comm.common.check()?;
         let Side::Send(send) = &mut comm.side else {
@@ -130,14 +132,14 @@ impl Inner {
         let key = found.ok_or_else(stale)?;
         let comm = self.comms.get_mut(key).ok_or_else(stale)?;
         let state = comm.common.state;
-        let never = match &mut comm.side {
+        let is_hopeless = match &mut comm.side {
             Side::Send(send) => {
                 let request = *send.requests.find(slot, own).ok_or_else(stale)?;
                 if request.state == SendState::Done {
                     send.requests.remove(slot);
                     return Ok(Some(request.size));
                 }
-                request.state == SendState::Queued
+                matches!(request.state, SendState::Queued | SendState::Lost)
             }
             Side::Recv(recv) => {
                 let request = *recv.requests.find(slot, own).ok_or_else(stale)?;
@@ -150,8 +152,9 @@ impl Inner {
         };
         match state {
             State::Failed(blame) => Err(Fault::told(blame)),
-            State::Closed if never => {
-                let why = "it has closed the connection while messages were under way";
+            State::Closed if is_hopeless => {
+                let why =
+                    "it has closed the connection, or given its buffers back, while messages were under way";
                 self.fail_with(key, Blame::Peer, why, Level::Warn);
                 Err(Fault::told(Blame::Peer))
             }

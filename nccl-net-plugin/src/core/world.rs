@@ -124,6 +124,18 @@ impl World {
         id.raw() != 0 && id.world() != world.number && id.world() < world.number
     }
 
+    /// A call has waited in vain: what it waits for may be up to another hub of this process whose thread does not call, or
+    /// is the same.
+    #[cold]
+    pub(crate) fn look_around(but: &Hub) {
+        let Ok(world) = Self::current() else { return };
+        for hub in &world.hubs {
+            if !std::ptr::eq(hub, but) {
+                hub.look_in();
+            }
+        }
+    }
+
     fn hub(&self, hub: u8) -> &Hub {
         &self.hubs[usize::from(hub) % HUBS]
     }

@@ -14,7 +14,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nccl_net_sys::*;
@@ -32,6 +32,14 @@ pub(crate) fn device() -> &'static str {
         unsafe { std::env::set_var("USB4_DEVICE", &name) };
         name
     })
+}
+
+/// Lets the tests of a program go one by one: there is one log.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    LOG.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    guard
 }
 
 static LOG: Mutex<Vec<(c_int, String)>> = Mutex::new(Vec::new());
@@ -117,6 +125,9 @@ impl Context {
         let mut context = null_mut();
         let mut config = ncclNetCommConfig_t { trafficClass: -1 };
         let code = unsafe { (NET.init)(&mut context, 1, &mut config, the_logger(), None) };
+        // Linked into the test, the plugin takes its panics, too.
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| drop(std::panic::take_hook()));
         if code == ncclSuccess {
             Ok(Self(context))
         } else {
