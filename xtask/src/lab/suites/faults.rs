@@ -201,7 +201,7 @@ trait Traffic {
     fn reload(&mut self, guest: usize) -> Result<()>;
 
     /// A round has ended.
-    fn after_round(&mut self) -> Result<()>;
+    fn after_round(&mut self, emulator: &mut Emulator) -> Result<()>;
 }
 
 /// Runs the script.
@@ -224,7 +224,7 @@ fn play_round(round: &Round, emulator: &mut Emulator, traffic: &mut dyn Traffic)
             Act::Reload(guest) => traffic.reload(*guest)?,
         }
     }
-    traffic.after_round()?;
+    traffic.after_round(emulator)?;
     traffic.go_on(round.pause)
 }
 

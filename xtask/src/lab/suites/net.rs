@@ -1,6 +1,7 @@
 //! IP over the emulated cable: what several suites do with thunderbolt_net.
 
 use crate::lab::agent::Output;
+use crate::lab::emulator::Emulator;
 use crate::lab::session::{Guest, Lab};
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
@@ -27,13 +28,14 @@ pub(crate) fn address(guest: usize) -> String {
 
 /// Waits until guests 0 and 1 reach each other. Network devices come and go with the peer, and a device has neither
 /// address nor state when it comes, so each is set up as often as it takes.
-pub(crate) fn join(lab: &Lab) -> Result<()> {
+pub(crate) fn join(lab: &mut Lab) -> Result<()> {
     let deadline = Instant::now() + SETTLE;
-    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
+    let (guests, emulator) = lab.parts();
+    let [one, other, ..] = guests else {
+        bail!("two guests are wanted");
+    };
     loop {
-        for guest in [one, other] {
-            set_up(guest)?;
-        }
+        set_up([one, other], emulator)?;
         let script = format!("ping -q -c 1 -W 1 {}", address(1));
         if one.run(&script, Duration::from_secs(20))?.ok() {
             return Ok(());
@@ -46,16 +48,50 @@ pub(crate) fn join(lab: &Lab) -> Result<()> {
     }
 }
 
-/// Sets the network device up, if there is one now.
-pub(crate) fn set_up(guest: &Guest) -> Result<()> {
-    let address = address(guest.number);
-    let script = format!(
-        "[ -e /sys/class/net/thunderbolt0 ] || exit 0
-         ip addr replace {address}/24 dev thunderbolt0
-         ip link set thunderbolt0 mtu 65522 up"
-    );
-    // The device may go while this runs.
-    guest.run(&script, Duration::from_secs(20)).map(drop)
+/// Sets the network devices at both ends of cable 0 up, where there are any that are down (bit 0 of the flags, `IFF_UP`).
+pub(crate) fn set_up(guests: [&Guest; 2], emulator: &mut Emulator) -> Result<()> {
+    const DOWN: &str = "read -r flags < /sys/class/net/thunderbolt0/flags && [ $((flags & 1)) = 0 ]";
+    let mut down = vec![];
+    for guest in guests {
+        if guest.run(DOWN, Duration::from_secs(20))?.ok() {
+            down.push(guest);
+        }
+    }
+    if down.is_empty() {
+        return Ok(());
+    }
+    quietly(emulator, 1, || {
+        for guest in down {
+            let address = address(guest.number);
+            let script = format!(
+                "ip addr replace {address}/24 dev thunderbolt0 && ip link set thunderbolt0 mtu 65522 up"
+            );
+            // The device may go while this runs.
+            guest.run(&script, Duration::from_secs(20))?;
+        }
+        Ok(())
+    })
+}
+
+/// Opens network devices, which `open` does, while no control packet crosses the first `cables` cables.
+///
+/// From the moment the kernel opens a device thunderbolt_net believes logins, but it has rings only when it has opened it
+/// (`tbnet_handle_packet` asks `netif_running()`, which is true before `tbnet_open` is called, and `tbnet_connected_work`
+/// starts `net->tx_ring.ring`, in drivers/net/thunderbolt/main.c): if both sides' logins are answered in between, it
+/// follows a null pointer. And a login that it believes before `start_login` is forgotten, but not repeated. Neither can
+/// happen if what it sends is lost. Both sides try again after the time they wait for an answer.
+pub(crate) fn quietly(
+    emulator: &mut Emulator,
+    cables: usize,
+    open: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let mut lose = |ppm: u32| -> Result<()> {
+        (0..cables).try_for_each(|cable| emulator.ask(&format!("loss {cable} {ppm} --control")).map(drop))
+    };
+    lose(1_000_000)?;
+    let opened = open();
+    lose(0)?;
+    opened
 }
 
 /// Waits until both ends of a device's connection have logged in to each other.

@@ -238,25 +238,26 @@ fn ten_replugs(lab: &mut Lab) -> Result<Outcome> {
 
 /// System sleep as far as devices, as far as the platform, and real suspend-to-idle, woken up by the serial port.
 fn suspend(lab: &mut Lab) -> Result<Outcome> {
-    let (sleeper, other) = (lab.guest(0)?, lab.guest(1)?);
-    let again = || -> Result<()> {
+    let again = |lab: &mut Lab| -> Result<()> {
         net::join(lab)?;
-        net::ping(other, &net::address(0), "-c 50 -i 0.01").map(drop)
+        net::ping(lab.guest(1)?, &net::address(0), "-c 50 -i 0.01").map(drop)
     };
-    sleeper.sh("echo 1 > /sys/module/suspend/parameters/pm_test_delay")?;
+    lab.guest(0)?
+        .sh("echo 1 > /sys/module/suspend/parameters/pm_test_delay")?;
     for level in ["devices", "platform"] {
-        sleeper.sh(&format!(
+        lab.guest(0)?.sh(&format!(
             "echo {level} > /sys/power/pm_test && echo freeze > /sys/power/state"
         ))?;
-        again().with_context(|| format!("after suspending {level}"))?;
+        again(lab).with_context(|| format!("after suspending {level}"))?;
     }
+    let sleeper = lab.guest(0)?;
     sleeper.sh("echo none > /sys/power/pm_test && echo enabled > /sys/class/tty/ttyS0/power/wakeup")?;
     let asleep = sleeper.start(&["sh", "-c", "echo freeze > /sys/power/state"])?;
     let slept = sleeper.wake(asleep)?;
     if !slept.ok() {
         bail!("suspend-to-idle: {slept}");
     }
-    again().context("after suspend-to-idle")?;
+    again(lab).context("after suspend-to-idle")?;
     seen("devices, platform and suspend-to-idle; the connection is back each time")
 }
 
@@ -266,7 +267,7 @@ fn reload(lab: &mut Lab) -> Result<Outcome> {
     one.sh("ip link set thunderbolt0 down && modprobe -r thunderbolt_net && modprobe -r thunderbolt")?;
     one.sh("[ ! -e /sys/bus/thunderbolt ] && modprobe thunderbolt_net")?;
     net::join(lab)?;
-    net::ping(one, &net::address(1), "-c 50 -i 0.01")?;
+    net::ping(lab.guest(0)?, &net::address(1), "-c 50 -i 0.01")?;
     seen("unloaded, loaded, connected again")
 }
 
@@ -280,15 +281,21 @@ fn two_cables(lab: &mut Lab) -> Result<Outcome> {
             "[ -e /sys/class/net/thunderbolt0 ] && [ -e /sys/class/net/thunderbolt1 ]",
             SETTLE,
         )?;
-        // The network device of port P is 0-P.N; each cable is a network of its own.
-        guest.sh(&format!(
-            "set -e; for path in /sys/class/net/thunderbolt*; do
-                 service=$(basename $(readlink -f $path/device)); port=${{service#*-}}; port=${{port%%.*}}
-                 ip addr add 10.8.$port.{}/24 dev $(basename $path); ip link set $(basename $path) up
-             done",
-            guest.number + 1
-        ))?;
     }
+    let (guests, emulator) = lab.parts();
+    net::quietly(emulator, 2, || {
+        for guest in guests {
+            // The network device of port P is 0-P.N; each cable is a network of its own.
+            guest.sh(&format!(
+                "set -e; for path in /sys/class/net/thunderbolt*; do
+                     service=$(basename $(readlink -f $path/device)); port=${{service#*-}}; port=${{port%%.*}}
+                     ip addr add 10.8.$port.{}/24 dev $(basename $path); ip link set $(basename $path) up
+                 done",
+                guest.number + 1
+            ))?;
+        }
+        Ok(())
+    })?;
     for guest in lab.guests() {
         net::carrier(guest, "thunderbolt0")?;
         net::carrier(guest, "thunderbolt1")?;

@@ -3,6 +3,7 @@
 use super::{Traffic, play, two};
 use crate::interrupt;
 use crate::lab::agent::{Running, SIGKILL, Said};
+use crate::lab::emulator::Emulator;
 use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::fault_script::Script;
 use crate::lab::suites::net::{self, SETTLE};
@@ -51,7 +52,7 @@ pub(super) fn run(lab: &mut Lab, script: &Script) -> Result<String> {
         ways: [fetches(0, 1)?, fetches(1, 0)?],
     };
     play(script, emulator, &mut traffic)?;
-    traffic.reached()?;
+    traffic.reached(emulator)?;
     let counts: Vec<String> = traffic
         .ways
         .iter()
@@ -105,8 +106,8 @@ struct Network<'a> {
 }
 
 impl Network<'_> {
-    /// Waits until both ways have fetched a file that was begun after now.
-    fn reached(&mut self) -> Result<()> {
+    /// Waits until both ways have fetched a file that was begun after now. No fault strikes meanwhile.
+    fn reached(&mut self, emulator: &mut Emulator) -> Result<()> {
         // The one that is being fetched now was begun before.
         let wanted: Vec<u32> = self.ways.iter().map(|way| way.good + 2).collect();
         let deadline = Instant::now() + 2 * SETTLE;
@@ -125,9 +126,8 @@ impl Network<'_> {
                 bail!("the guests do not reach each other again");
             }
             if Instant::now() >= set_up {
-                for way in &self.ways {
-                    net::set_up(way.guest)?;
-                }
+                let [there, back] = &self.ways;
+                net::set_up([there.guest, back.guest], emulator)?;
                 set_up = Instant::now() + Duration::from_secs(1);
             }
         }
@@ -157,7 +157,7 @@ impl Traffic for Network<'_> {
             .map(drop)
     }
 
-    fn after_round(&mut self) -> Result<()> {
-        self.reached().context("after the faults")
+    fn after_round(&mut self, emulator: &mut Emulator) -> Result<()> {
+        self.reached(emulator).context("after the faults")
     }
 }

@@ -3,6 +3,7 @@
 use super::{Traffic, play, two};
 use crate::interrupt;
 use crate::lab::agent::{Output, Running, SIGKILL, Said};
+use crate::lab::emulator::Emulator;
 use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::fault_script::Script;
 use crate::lab::suites::net::SETTLE;
@@ -236,7 +237,7 @@ impl Traffic for Ring<'_> {
             .map(drop)
     }
 
-    fn after_round(&mut self) -> Result<()> {
+    fn after_round(&mut self, _: &mut Emulator) -> Result<()> {
         Ok(())
     }
 }
