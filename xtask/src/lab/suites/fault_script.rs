@@ -57,10 +57,12 @@ enum Kind {
     IgnoredDoorbells,
     Narrow,
     Unplug,
+    /// Pulls the cable and puts it back at once: drivers find each other anew while the other fault lasts.
+    Replug,
     ResetPeer,
 }
 
-/// Each kind as often as its weight says.
+/// Each kind that a round may begin with, as often as its weight says.
 const KINDS: &[(Kind, u64)] = &[
     (Kind::Loss, 4),
     (Kind::Corruption, 3),
@@ -125,12 +127,13 @@ impl Script {
 fn round(random: &mut Random) -> Round {
     let first = random.kind();
     let mut kinds = vec![first];
-    // With nothing else to strike at, control packets matter only while something breaks the link.
     let second = random.kind();
-    if first.control() {
-        kinds.push(if second.breaks() { second } else { Kind::Unplug });
-    } else if second != first && random.below(2) == 0 {
+    if second != first && random.below(2) == 0 {
         kinds.push(second);
+    }
+    // Drivers send control packets when the cable is put in.
+    if kinds.iter().any(|kind| kind.control()) {
+        kinds.push(Kind::Replug);
     }
     let mut round = Round {
         hold: random.millis(500, 4000),
@@ -227,6 +230,10 @@ fn fault(kind: Kind, random: &mut Random, round: &mut Round, guests_to_reload: &
         // The end of these is that of the round.
         Kind::Unplug => {
             round.begin.push("unplug 0".to_string());
+            return;
+        }
+        Kind::Replug => {
+            round.begin.extend(["unplug 0", "plug 0"].map(str::to_string));
             return;
         }
         Kind::ResetPeer => {
@@ -349,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_leaves_no_fault_behind() {
+    fn a_round_leaves_no_fault_behind_and_one_of_control_packets_strikes_some() {
         for round in (0..MANY).flat_map(|seed| Script::new(seed).rounds) {
             let ends: Vec<&str> = round
                 .end
@@ -367,6 +374,15 @@ mod tests {
                     name => name,
                 };
                 assert!(ends.iter().any(|end| end.starts_with(wanted)), "{round}");
+            }
+            // What strikes control packets strikes while drivers find each other.
+            if round.begin.iter().any(|begin| begin.contains("control")) {
+                assert!(
+                    round
+                        .begin
+                        .ends_with(&["unplug 0".to_string(), "plug 0".to_string()]),
+                    "{round}"
+                );
             }
             let last_cable = ends.iter().rfind(|end| end.contains("plug 0"));
             assert!(last_cable.is_none_or(|end| *end == "plug 0"), "{round}");
