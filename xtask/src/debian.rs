@@ -164,45 +164,103 @@ fn resolve(tree: &Path, path: &str) -> Result<PathBuf> {
     Ok(found)
 }
 
-/// The names of the packages in `suite` that match `pattern` (an extended regular expression).
-pub(crate) fn names(suite: &str, pattern: &str) -> Result<Vec<String>> {
-    ensure(&["debian-archive-keyring"])?;
-    let folder = work().join("apt").join(suite);
-    for part in ["lists/partial", "cache/archives/partial"] {
-        std::fs::create_dir_all(folder.join(part)).context("create folders for apt")?;
+/// The list of a suite's packages, kept apart from this machine's own apt.
+pub(crate) struct Index {
+    folder: PathBuf,
+    options: Vec<String>,
+}
+
+impl Index {
+    /// Reads it anew.
+    pub(crate) fn read(suite: &str) -> Result<Index> {
+        ensure(&["debian-archive-keyring"])?;
+        let folder = work().join("apt").join(suite);
+        for part in ["lists/partial", "cache/archives/partial"] {
+            std::fs::create_dir_all(folder.join(part)).context("create folders for apt")?;
+        }
+        let source = folder.join("sources.list");
+        let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+        let line = format!("deb [signed-by={keyring}] {} {suite} main\n", mirror()?);
+        std::fs::write(&source, line).with_context(|| format!("write {}", source.display()))?;
+        let options = vec![
+            format!("Dir::Etc::SourceList={}", source.display()),
+            "Dir::Etc::SourceParts=/dev/null".to_string(),
+            format!("Dir::State::Lists={}", folder.join("lists").display()),
+            "Dir::State::Status=/dev/null".to_string(),
+            format!("Dir::Cache={}", folder.join("cache").display()),
+        ];
+        let index = Index { folder, options };
+        let mut task = Task::start(format!("read the list of packages in {suite}"), None);
+        index.run(index.command("apt-get", &["-q", "update"]), &mut task)?;
+        task.done("read");
+        Ok(index)
     }
-    let source = folder.join("sources.list");
-    let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
-    let line = format!("deb [signed-by={keyring}] {} {suite} main\n", mirror()?);
-    std::fs::write(&source, line).with_context(|| format!("write {}", source.display()))?;
-    let options = [
-        format!("Dir::Etc::SourceList={}", source.display()),
-        "Dir::Etc::SourceParts=/dev/null".to_string(),
-        format!("Dir::State::Lists={}", folder.join("lists").display()),
-        "Dir::State::Status=/dev/null".to_string(),
-        format!("Dir::Cache={}", folder.join("cache").display()),
-    ];
-    let command = |program: &str, args: &[&str]| {
+
+    /// The names of packages that match `pattern` (an extended regular expression).
+    pub(crate) fn names(&self, pattern: &str) -> Result<Vec<String>> {
+        let mut task = Task::start("search packages", None);
+        let text = self.run(
+            self.command("apt-cache", &["search", "--names-only", pattern]),
+            &mut task,
+        )?;
+        task.done("searched");
+        let names = text.lines().filter_map(|line| line.split_whitespace().next());
+        Ok(names.map(str::to_string).collect())
+    }
+
+    /// Unpacks packages, and nothing they depend on, into `to`: those named, and files of the mirror that are no longer in
+    /// its list, each with its SHA-256.
+    pub(crate) fn unpack(&self, names: &[String], files: &[(String, &str)], to: &Path) -> Result<()> {
+        let downloads = to.with_extension("debs");
+        if downloads.exists() {
+            std::fs::remove_dir_all(&downloads).context("remove an earlier attempt")?;
+        }
+        std::fs::create_dir_all(&downloads).context("create a folder for packages")?;
+        let mut task = Task::start(format!("download {} packages", names.len() + files.len()), None);
+        let names: Vec<&str> = ["-q", "download"]
+            .into_iter()
+            .chain(names.iter().map(String::as_str))
+            .collect();
+        let mut command = self.command("apt-get", &names);
+        command.current_dir(&downloads);
+        self.run(command, &mut task)?;
+        for (path, sum) in files {
+            let mut command = self.command("/usr/lib/apt/apt-helper", &["download-file"]);
+            let name = path.rsplit('/').next().unwrap_or(path);
+            command.arg(format!("{}/{path}", mirror()?.trim_end_matches('/')));
+            command.arg(downloads.join(name)).arg(format!("SHA256:{sum}"));
+            self.run(command, &mut task)?;
+        }
+        std::fs::create_dir_all(to).context("create the folder to unpack to")?;
+        for package in std::fs::read_dir(&downloads)
+            .context("read what was downloaded")?
+            .flatten()
+        {
+            let mut command = Command::new("dpkg-deb");
+            command.arg("-x").arg(package.path()).arg(to);
+            self.run(command, &mut task)?;
+        }
+        std::fs::remove_dir_all(&downloads).context("remove what was downloaded")?;
+        task.done("unpacked");
+        Ok(())
+    }
+
+    fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
-        options.iter().for_each(|option| {
+        for option in &self.options {
             command.args(["-o", option]);
-        });
+        }
         command.args(args);
         command
-    };
-    let mut task = Task::start(format!("read the list of packages in {suite}"), None);
-    let run = |mut command: Command, log: &str, task: &mut Task| {
-        process::run(&mut command, LIMIT, &folder.join(log), Some(task))?.require("apt")
-    };
-    run(command("apt-get", &["-q", "update"]), "update.log", &mut task)?;
-    let search = command("apt-cache", &["search", "--names-only", pattern]);
-    let found = run(search, "search.log", &mut task)?.text;
-    task.done("read");
-    Ok(found
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .map(str::to_string)
-        .collect())
+    }
+
+    fn run(&self, mut command: Command, task: &mut Task) -> Result<String> {
+        let what = command.get_program().to_string_lossy().into_owned();
+        let log = self.folder.join("last.log");
+        Ok(process::run(&mut command, LIMIT, &log, Some(task))?
+            .require(&what)?
+            .text)
+    }
 }
 
 /// The Debian mirror this machine's apt is set up with.

@@ -6,6 +6,7 @@
 use super::perftest::{Server, Test};
 use super::session::{Lab, Plan};
 use super::suites::net;
+use crate::interrupt;
 use crate::load::Load;
 use crate::ui::{Task, Verdict};
 use crate::workspace::work;
@@ -58,6 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             for (at, (test, result)) in plan.iter().zip(&mut results).enumerate() {
                 task.tick();
                 result.push(measure(&mut lab, test));
+                interrupt::check()?;
                 task.set(u64::from(round) * plan.len() as u64 + at as u64 + 1);
             }
         }

@@ -17,6 +17,7 @@ mod kernel_log;
 mod matrix;
 mod module;
 mod perftest;
+mod pool;
 mod preflight;
 mod qemu;
 mod run;

@@ -5,8 +5,9 @@
 //! or chrooted into the tree where it starts other programs by absolute path.
 
 use super::bzimage;
+use super::pool;
 use crate::cache;
-use crate::debian::{self, Packages};
+use crate::debian::{Index, Packages};
 use crate::ui::Verdict;
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -224,9 +225,23 @@ impl Kernel {
             bail!("no kernel {which}; there are {}", known.join(", "));
         };
         let mut packages = vec![found.image()];
+        if !pool::files(&found.version).is_empty() {
+            packages.extend(found.binary.then(|| found.image().replacen("image", "binary", 1)));
+            return Kernel::collected(&found.version, &packages);
+        }
         packages.extend(found.headers.then(|| found.headers_package()));
         let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
         Kernel::unpacked(&found.version, &packages)
+    }
+
+    /// A kernel that is no longer listed whole.
+    fn collected(version: &str, packages: &[String]) -> Result<Kernel> {
+        let root = cache::entry(&kernel_name(version), |at| {
+            Index::read(&format!("{SUITE}-backports"))?.unpack(packages, &pool::files(version), at)?;
+            arrange(at)
+        })?;
+        let release = release(&root)?;
+        Ok(Kernel { release, root })
     }
 
     fn unpacked(which: &str, packages: &[&str]) -> Result<Kernel> {
@@ -266,7 +281,9 @@ impl Kernel {
 
 fn kernel_name(which: &str) -> String {
     let parts = [which, ARRANGED].into_iter().chain(KERNEL_ONLY.iter().copied());
-    format!("lab-kernel-{which}-{}", cache::key(parts.map(str::as_bytes)))
+    let sums = pool::files(which).into_iter().map(|(_, sum)| sum);
+    let key = cache::key(parts.chain(sums).map(str::as_bytes));
+    format!("lab-kernel-{which}-{key}")
 }
 
 fn release(root: &Path) -> Result<String> {
@@ -331,6 +348,8 @@ fn arrange(root: &Path) -> Result<()> {
 pub(crate) struct Available {
     pub(crate) version: String,
     pub(crate) headers: bool,
+    /// Its image is a package of its own, apart from signatures and hooks.
+    binary: bool,
     /// What comes between the version and the architecture: `+deb13`.
     revision: String,
 }
@@ -341,6 +360,7 @@ impl Available {
         Available {
             version: version.to_string(),
             headers: false,
+            binary: false,
             revision: String::new(),
         }
     }
@@ -356,8 +376,10 @@ impl Available {
 
 /// The supported kernels in backports, oldest first.
 pub(crate) fn available() -> Result<Vec<Available>> {
-    let pattern = "^linux-(image|headers)-[0-9.]+[+]deb[0-9]+-amd64$";
-    Ok(kernels(&debian::names(&format!("{SUITE}-backports"), pattern)?))
+    let pattern = "^linux-(image|binary|headers)-[0-9.]+[+]deb[0-9]+-amd64$";
+    Ok(kernels(
+        &Index::read(&format!("{SUITE}-backports"))?.names(pattern)?,
+    ))
 }
 
 fn kernels(packages: &[String]) -> Vec<Available> {
@@ -375,9 +397,11 @@ fn kernels(packages: &[String]) -> Vec<Available> {
                 .map(str::parse)
                 .collect::<Result<_, _>>()
                 .ok()?;
+            let has = |part: &str| packages.contains(&format!("linux-{part}-{name}-amd64"));
             let kernel = Available {
                 version: version.to_string(),
-                headers: packages.contains(&format!("linux-headers-{name}-amd64")),
+                headers: has("headers") || !pool::files(version).is_empty(),
+                binary: has("binary"),
                 revision: revision.to_string(),
             };
             (numbers.as_slice() >= [OLDEST.0, OLDEST.1].as_slice()).then_some((numbers, kernel))
@@ -404,7 +428,7 @@ mod tests {
         ];
         let found = kernels(&names.map(str::to_string));
         let versions: Vec<_> = found.iter().map(|k| (k.version.as_str(), k.headers)).collect();
-        assert_eq!(versions, [("6.16.12", false), ("7.0.9", false), ("7.0.10", true)]);
+        assert_eq!(versions, [("6.16.12", true), ("7.0.9", false), ("7.0.10", true)]);
         assert_eq!(found[0].image(), "linux-image-6.16.12+deb13-amd64");
     }
 }
