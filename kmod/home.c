@@ -4,6 +4,8 @@
  *
  * In C because these are macros and inline functions of C headers.
  */
+/* For cpu_relax(), which <linux/bit_spinlock.h> uses and does not include in 6.18 and before. */
+#include <linux/processor.h>
 #include <linux/bit_spinlock.h>
 #include <linux/crc32c.h>
 #include <linux/delay.h>
