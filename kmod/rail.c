@@ -200,7 +200,8 @@ static void close_port(struct u4_rail *rail)
 
 static void complain(struct u4_rail *rail, int error)
 {
-	const char *nhi = dev_name(to_nhi(rail)->dev);
+	/* The controller, which struct tb_nhi names in different ways. */
+	const char *nhi = dev_name(rail->xd->tb->dev.parent);
 
 	if (error == -EBUSY)
 		dev_warn(&rail->svc->dev,
