@@ -18,6 +18,7 @@
  */
 #include <linux/dma-mapping.h>
 #include <linux/delay.h>
+#include <linux/interrupt.h>
 #include <linux/jiffies.h>
 #include <linux/slab.h>
 
@@ -246,11 +247,20 @@ void u4_port_drain(struct u4_port *port)
  */
 void u4_port_stop(struct u4_port *port)
 {
+	int irq = port->rx->irq;
 	u32 slot;
 
+	/*
+	 * A frame that came while the interrupt was masked brings it now, which
+	 * would mask it again. 0 without MSI-X: then the warning is possible.
+	 */
+	if (irq > 0)
+		disable_irq(irq);
 	if (test_and_clear_bit(MASKED, &port->masked))
 		tb_ring_poll_complete(port->rx);
 	tb_ring_stop(port->rx);
+	if (irq > 0)
+		enable_irq(irq);
 	tb_ring_stop(port->tx);
 	for (slot = 0; slot < u4_limits.tx_slots; slot++)
 		port->tx_frames[slot].busy = false;
