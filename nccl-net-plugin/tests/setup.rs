@@ -4,6 +4,10 @@
     clippy::cast_possible_truncation,
     reason = "a test that cannot go on fails"
 )]
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "every call here hands the plugin what its contract asks for"
+)]
 
 mod common;
 

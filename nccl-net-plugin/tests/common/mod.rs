@@ -12,6 +12,8 @@
     reason = "every call here hands the plugin what its contract asks for"
 )]
 
+pub(crate) mod process;
+
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
@@ -102,6 +104,7 @@ pub(crate) fn until<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
 pub(crate) struct Context(pub(crate) *mut c_void);
 
 unsafe impl Send for Context {}
+unsafe impl Sync for Context {}
 
 /// One side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,92 @@
+//! What costs how much. A program of its own: it counts the process's allocations.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::*;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: the system's allocator, and counters.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        BYTES.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Messages of three lengths, with the receive first and with the message first.
+fn round(source: &Memory, target: &Memory) {
+    for len in [0, 64, 2000, 100_000] {
+        let mut requests = [recv(target, 0, len), send(source, 0, len)];
+        finish(&mut requests, len);
+        requests = [send(source, 0, len), recv(target, 0, len)];
+        finish(&mut requests, len);
+    }
+}
+
+fn finish(requests: &mut [Request; 2], len: usize) {
+    for request in requests {
+        until("test", || {
+            request.test().unwrap().map(|size| assert_eq!(size, len))
+        });
+    }
+}
+
+#[test]
+fn messages_allocate_nothing() {
+    let _alone = alone();
+    let (a, b) = (Context::new(), Context::new());
+    let (tx, rx) = pair(a, b);
+    let source = Memory::new(tx, pattern(100_000, 1));
+    let target = Memory::new(rx, vec![0; 100_000]);
+    // Caches fill.
+    (0..50).for_each(|_| round(&source, &target));
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    (0..200).for_each(|_| round(&source, &target));
+    assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0);
+    drop((source.dereg(), target.dereg()));
+    ok(a.finalize());
+    ok(b.finalize());
+}
+
+#[test]
+fn an_idle_connection_costs_four_kibibytes_on_either_side() {
+    let _alone = alone();
+    let (a, b) = (Context::new(), Context::new());
+    let (listener, handle) = b.listen();
+    let connect = || {
+        (
+            a.connect(&mut handle.clone()),
+            until("accept", || try_accept(listener)),
+        )
+    };
+    for _ in 0..10 {
+        connect();
+    }
+    let before = BYTES.load(Ordering::Relaxed);
+    for _ in 0..1000 {
+        connect();
+    }
+    let each = (BYTES.load(Ordering::Relaxed) - before) / 2000;
+    assert!(each <= 4096, "{each} bytes");
+    ok(a.finalize());
+    ok(b.finalize());
+}
