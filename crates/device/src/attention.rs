@@ -72,8 +72,9 @@ impl<H: Home> Device<H> {
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
-    /// Looks at endpoints that wait, each at most once. Returns whether any got on. No lock may be held.
-    pub(crate) fn serve_waiting(&self, now: Nanos) -> bool {
+    /// Looks at endpoints that wait, each at most once. Returns whether any got on. No lock may be held. The turn of any link
+    /// does this; it is for homes to call that have no link now.
+    pub fn serve_waiting(&self, now: Nanos) -> bool {
         let mut progress = false;
         let count = PER_TURN.min(self.waiting.load(Ordering::Relaxed) as usize);
         for _ in 0..count {

@@ -213,14 +213,15 @@ impl<H: Home> Device<H> {
     }
 
     /// Fails a link, waits for a turn of [`Self::service`] that is running in another thread, and forgets the
-    /// link. Its memory comes back, for the next one.
+    /// link. Its memory comes back, for the next one. Entries that waited for it on submission queues complete. No lock
+    /// may be held.
     ///
     /// # Errors
     /// No such link.
     pub fn remove_link(&self, link: LinkId, port: &H::Port, now: Nanos) -> Result<LinkStorage, DeviceError> {
         self.fail_link(link, port, now)?;
         let slot = self.link_slot(link).ok_or(DeviceError::NoLink)?;
-        let (mut guard, _phase) = loop {
+        let (mut guard, phase) = loop {
             let guard = slot.lock(link).ok_or(DeviceError::NoLink)?;
             match slot.turns.enter(&guard) {
                 Some(phase) => break (guard, phase),
@@ -237,6 +238,10 @@ impl<H: Home> Device<H> {
         while let Some(token) = gone.next_released() {
             port.release(token);
         }
+        drop(phase);
+        // What waited for room on this link, or for a flow of it, would wait for the turn of another.
+        let turns = self.endpoints.len();
+        let _ = (0..turns).all(|_| self.serve_waiting(now));
         Ok(gone.into_storage())
     }
 

@@ -278,16 +278,22 @@ pub extern "C" fn usb4_core_submit(core: &Core, ep: u32) -> bool {
     core.submit(EndpointId::from_raw(ep), home::now())
 }
 
-/// Drives every link that nobody drives, once. True if anything was done. Must not be called with a lock held; does not
+/// Drives every link that nobody drives, once; without any link, endpoints that wait. True if anything was done. Must not be called with a lock held; does not
 /// sleep.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_progress(core: &Core) -> bool {
     let now = home::now();
     let mut done = false;
+    let mut any = false;
     for place in 0..core.links.len() {
         if let Some(id) = core.id_at(place) {
+            any = true;
             done |= core.spin(id, now);
         }
+    }
+    if !any {
+        // No turn of a link will look at them.
+        done = core.device.serve_waiting(now);
     }
     done
 }

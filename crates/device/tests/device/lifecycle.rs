@@ -547,6 +547,24 @@ fn work_for_a_host_whose_link_was_removed_completes_unreachable() {
     assert!(side_is_gone(&mut world));
 }
 
+#[test]
+fn entries_that_waited_for_room_on_a_link_that_was_removed_complete() {
+    let world = World::with(|config| config.max_ops = 4);
+    let (mut a, _) = world.pair();
+    let keys = world.register(&a, &Memory::zeroed(8), Access::LOCAL);
+    for n in 0..10 {
+        a.post(send(n, keys, BASE, 8));
+    }
+    world.submit(&mut a);
+    let side = &world.sides[0];
+    side.device.remove_link(side.link, &side.port, 0).unwrap();
+    let outcomes = a.outcomes();
+    let numbers: Vec<u64> = outcomes.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (0..10).collect::<Vec<_>>());
+    let last = outcomes.last().map(|(_, status)| *status);
+    assert_eq!(last, Some(CqeStatus::Unreachable));
+}
+
 fn side_is_gone(world: &mut World) -> bool {
     let now = world.now;
     let done = world.sides[0].service(now);
