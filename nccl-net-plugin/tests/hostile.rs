@@ -11,8 +11,8 @@ use common::*;
 use nccl_net_sys::*;
 use usb4_nccl::ncclNetPlugin_v12 as NET;
 use usb4_ring::{
-    Access, AddressHandle, Buffer, Cq, Device, EP_ADDR_LEN, Endpoint, EndpointConfig, EpAddr, Remote,
-    WorkRequest,
+    Access, AddressHandle, Buffer, Cq, Device, EP_ADDR_LEN, Endpoint, EndpointConfig, EpAddr, MemoryRegion,
+    Remote, WorkRequest,
 };
 
 struct Peer {
@@ -49,6 +49,24 @@ impl Peer {
             self.device.progress();
             self.cq.take()
         });
+    }
+
+    /// The words and the immediate of what the hub says next.
+    fn hear(&mut self, memory: &MemoryRegion) -> ([u64; 3], u64) {
+        let got = until("an answer", || {
+            self.device.progress();
+            self.cq.take()
+        });
+        let mut bytes = [0; 24];
+        memory.read(0, &mut bytes).unwrap();
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        ([word(0), word(8), word(16)], got.imm.unwrap())
+    }
+
+    fn listen(&mut self) -> MemoryRegion {
+        let memory = self.device.alloc(64, Access::LOCAL).unwrap();
+        self.endpoint.post_recv(9, memory.buffer(0, 64).unwrap()).unwrap();
+        memory
     }
 
     fn message(&mut self, words: [u64; 3], imm: u64) {
@@ -139,18 +157,13 @@ fn a_peer_that_breaks_its_own_connection_breaks_only_that() {
         let mut peer = Peer::new(&handle);
         let to = u64::from(u32::from_le_bytes(handle[12..16].try_into().unwrap()));
         let nonce = u64::from_le_bytes(handle[40..48].try_into().unwrap());
-        let memory = peer.device.alloc(64, Access::LOCAL).unwrap();
-        peer.endpoint.post_recv(9, memory.buffer(0, 64).unwrap()).unwrap();
+        let memory = peer.listen();
         // CONNECT from number 5, version 1.
         peer.message([nonce, 5 | 1 << 32, 0], to | 1 << 32);
         let rx = until("accept", || try_accept(listener));
-        until("ACCEPT", || {
-            peer.device.progress();
-            peer.cq.take()
-        });
-        let mut words = [0; 8];
-        memory.read(0, &mut words).unwrap();
-        let rx_number = u64::from_le_bytes(words) & 0xffff_ffff;
+        let ([accept, ..], imm) = peer.hear(&memory);
+        assert_eq!(imm, 5 | 2 << 32);
+        let rx_number = accept & 0xffff_ffff;
         for (kind, seq) in messages {
             peer.message([seq, 0, 0], rx_number | kind << 32);
         }
@@ -173,5 +186,35 @@ fn a_peer_that_breaks_its_own_connection_breaks_only_that() {
         Memory::new(good.1, vec![0; 10]),
     );
     assert_eq!(wait_all(&[send(&source, 0, 10), recv(&target, 0, 10)]), [10, 10]);
+    ok(context.finalize());
+}
+
+#[test]
+fn a_peer_of_another_version_is_refused_and_told_of() {
+    let _alone = alone();
+    let context = Context::new();
+    let (listener, handle) = context.listen();
+    let mut peer = Peer::new(&handle);
+    let memory = peer.listen();
+    let to = u64::from(u32::from_le_bytes(handle[12..16].try_into().unwrap()));
+    let nonce = u64::from_le_bytes(handle[40..48].try_into().unwrap());
+    peer.message([nonce, 5 | 2 << 32, 0], to | 1 << 32);
+    assert_eq!(try_accept(listener), None);
+    assert_eq!(peer.hear(&memory), ([2, 0, 0], 5 | 3 << 32));
+    let told = warnings("it runs version 2 of the USB4 plugin's protocol and this host version 1");
+    assert_eq!(told.len(), 1, "{told:?} {:?}", log());
+    ok(context.finalize());
+}
+
+#[test]
+fn an_acceptance_nobody_waits_for_is_answered_with_a_close() {
+    let _alone = alone();
+    let context = Context::new();
+    let (listener, handle) = context.listen();
+    let mut peer = Peer::new(&handle);
+    let memory = peer.listen();
+    peer.message([77 | 8 << 32, 2048, 0], 1 << 16 | 2 << 32);
+    assert_eq!(try_accept(listener), None);
+    assert_eq!(peer.hear(&memory), ([0; 3], 77 | 8 << 32));
     ok(context.finalize());
 }

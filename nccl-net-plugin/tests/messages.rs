@@ -130,6 +130,24 @@ fn thirty_two_requests_are_taken_and_the_next_one_is_not_now() {
 }
 
 #[test]
+fn messages_that_are_always_first_never_run_out_of_credit() {
+    let _alone = alone();
+    let (a, b) = (Context::new(), Context::new());
+    let (tx, rx) = pair(a, b);
+    let (source, target) = (Memory::new(tx, pattern(100, 1)), Memory::new(rx, vec![0; 100]));
+    for round in 0..200 {
+        // Done without a receive: it went ahead.
+        let ahead = 1 + round % 4;
+        let sends: Vec<_> = (0..ahead).map(|_| send(&source, 0, 100)).collect();
+        assert_eq!(wait_all(&sends), vec![100; ahead]);
+        let recvs: Vec<_> = (0..ahead).map(|_| recv(&target, 0, 100)).collect();
+        assert_eq!(wait_all(&recvs), vec![100; ahead]);
+    }
+    ok(a.finalize());
+    ok(b.finalize());
+}
+
+#[test]
 fn both_sides_sending_first_is_no_deadlock() {
     let _alone = alone();
     let (a, b) = (Context::new(), Context::new());

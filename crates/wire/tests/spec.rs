@@ -1,10 +1,14 @@
-//! Holds `docs/spec/wire.md` to its promise: every numbered rule names tests, and the tests exist.
+//! Holds `docs/spec/wire.md` and `docs/spec/nccl.md` to their promise: every numbered rule names tests, and the tests
+//! exist.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A numbered rule of the specification.
+/// A specification: its file, the letter of its rules, and fewer than it has.
+const SPECIFICATIONS: [(&str, char, usize); 2] = [("wire.md", 'W', 50), ("nccl.md", 'N', 20)];
+
+/// A numbered rule of a specification.
 struct Rule {
     name: String,
     text: String,
@@ -15,8 +19,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn specification() -> String {
-    fs::read_to_string(root().join("docs/spec/wire.md")).unwrap()
+fn read(specification: &str) -> String {
+    fs::read_to_string(root().join("docs/spec").join(specification)).unwrap()
 }
 
 /// Paragraphs and list items, each on one line.
@@ -33,15 +37,15 @@ fn blocks(markdown: &str) -> Vec<String> {
     blocks
 }
 
-fn rules(markdown: &str) -> Vec<Rule> {
+fn rules(markdown: &str, letter: char) -> Vec<Rule> {
     let items = blocks(markdown);
     let rule = |block: &String| {
-        let rest = block.strip_prefix("* **W-")?;
+        let rest = block.strip_prefix(&format!("* **{letter}-"))?;
         let (number, rest) = rest.split_once("** ")?;
         let (text, tests) = rest.split_once("Test: ").unwrap_or((rest, ""));
         let tests = tests.split('`').skip(1).step_by(2).map(str::to_owned).collect();
         Some(Rule {
-            name: format!("W-{number}"),
+            name: format!("{letter}-{number}"),
             text: text.to_owned(),
             tests,
         })
@@ -52,7 +56,7 @@ fn rules(markdown: &str) -> Vec<Rule> {
 /// All Rust files of a package, by the first part of a test's path.
 fn sources(package: &str) -> Vec<PathBuf> {
     let dir = match package {
-        "xtask" | "ofi-provider" | "fuzz" => root().join(package),
+        "xtask" | "ofi-provider" | "nccl-net-plugin" | "fuzz" => root().join(package),
         other => root().join("crates").join(other),
     };
     let mut files = vec![];
@@ -106,15 +110,17 @@ fn problem(test: &str) -> Option<String> {
 
 #[test]
 fn every_rule_names_tests_that_exist() {
-    let rules = rules(&specification());
-    assert!(rules.len() > 50, "only {} rules found", rules.len());
     let mut problems = vec![];
-    for rule in &rules {
-        if rule.tests.is_empty() {
-            problems.push(format!("{}: no test", rule.name));
+    for (file, letter, few) in SPECIFICATIONS {
+        let rules = rules(&read(file), letter);
+        assert!(rules.len() > few, "only {} rules found in {file}", rules.len());
+        for rule in &rules {
+            if rule.tests.is_empty() {
+                problems.push(format!("{}: no test", rule.name));
+            }
+            let wrong = rule.tests.iter().filter_map(|test| problem(test));
+            problems.extend(wrong.map(|wrong| format!("{}: {wrong}", rule.name)));
         }
-        let wrong = rule.tests.iter().filter_map(|test| problem(test));
-        problems.extend(wrong.map(|wrong| format!("{}: {wrong}", rule.name)));
     }
     assert!(
         problems.is_empty(),
@@ -126,22 +132,26 @@ fn every_rule_names_tests_that_exist() {
 
 #[test]
 fn rules_are_numbered_without_gaps() {
-    for (at, rule) in rules(&specification()).iter().enumerate() {
-        assert_eq!(rule.name, format!("W-{}", at + 1));
+    for (file, letter, _) in SPECIFICATIONS {
+        for (at, rule) in rules(&read(file), letter).iter().enumerate() {
+            assert_eq!(rule.name, format!("{letter}-{}", at + 1));
+        }
     }
 }
 
 #[test]
 fn every_must_is_in_a_rule() {
-    let markdown = specification();
-    let (_, body) = markdown.split_once("\n## ").unwrap();
-    for block in blocks(body) {
-        assert!(
-            !block.contains("MUST") || block.starts_with("* **W-"),
-            "outside a rule: {block}"
-        );
-    }
-    for rule in rules(&markdown) {
-        assert!(rule.text.contains("MUST"), "{} demands nothing", rule.name);
+    for (file, letter, _) in SPECIFICATIONS {
+        let markdown = read(file);
+        let (_, body) = markdown.split_once("\n## ").unwrap();
+        for block in blocks(body) {
+            assert!(
+                !block.contains("MUST") || block.starts_with(&format!("* **{letter}-")),
+                "outside a rule: {block}"
+            );
+        }
+        for rule in rules(&markdown, letter) {
+            assert!(rule.text.contains("MUST"), "{} demands nothing", rule.name);
+        }
     }
 }

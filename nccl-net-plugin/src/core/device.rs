@@ -48,6 +48,16 @@ pub(crate) fn open() -> Result<Device, Fault> {
 pub(crate) fn check(device: &Device) -> Result<(), Fault> {
     device.check()?;
     let info = device.info();
+    if info.backend == Backend::SoftDetached {
+        return Err(Fault::new(
+            Blame::Usage,
+            format_args!(
+                "{}: a device in another process cannot reach the memory NCCL sends from; use the same name without \
+                 `,detached`",
+                info.name
+            ),
+        ));
+    }
     let peers = device.peers();
     let up = peers.iter().filter(|peer| peer.state == PeerState::Up).count();
     if info.backend == Backend::Kernel && up == 0 {

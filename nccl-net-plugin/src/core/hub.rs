@@ -375,3 +375,76 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::id::Id;
+    use super::super::transfer::Piece;
+    use super::*;
+
+    const PLACE: Place = Place { world: 0, hub: 0 };
+
+    fn done(inner: &mut Inner, request: Id) -> u64 {
+        let start = Instant::now();
+        loop {
+            inner.poll();
+            inner.port.submit();
+            if let Some(size) = inner.test(request).unwrap() {
+                return size;
+            }
+            inner.device.progress();
+            assert!(
+                start.elapsed() < Duration::from_secs(30),
+                "hangs: {:?}",
+                inner.notes
+            );
+        }
+    }
+
+    #[test]
+    fn a_message_longer_than_the_ring_takes_goes_in_pieces() {
+        let device = Device::open(&format!("soft:nccl-hub-{}", std::process::id())).unwrap();
+        let mut inner = Inner::new(PLACE, &device, 100, 0).unwrap();
+        inner.port.max_message = 1000;
+        let (listener, address) = inner.listen(0).unwrap();
+        let tx = inner.begin_connect(0, &address).unwrap().unwrap();
+        let start = Instant::now();
+        let rx = loop {
+            inner.port.submit();
+            device.progress();
+            inner.poll();
+            if let Some(rx) = inner.accept(listener).unwrap() {
+                break rx;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{:?}", inner.notes);
+        };
+        let bytes: Vec<u8> = (0..=255).cycle().take(2999).collect();
+        let register = |inner: &mut Inner, comm| {
+            let (device, access) = inner.registrar(comm).unwrap();
+            let memory = device.alloc(bytes.len(), access).unwrap();
+            (memory.clone(), inner.add_region(comm, memory).unwrap())
+        };
+        let (source, from) = register(&mut inner, tx);
+        let (target, to) = register(&mut inner, rx);
+        source.write(0, &bytes).unwrap();
+        target.as_ptr().expose_provenance();
+        for size in [1000, 1001, 2000, 2999] {
+            target.write(0, &vec![0; bytes.len()]).unwrap();
+            let piece = |memory: &usb4_ring::MemoryRegion, region| Piece {
+                addr: memory.addr(),
+                size,
+                tag: 0,
+                region: Some(region),
+            };
+            // SAFETY: the region's bytes are only ever copied out.
+            let recv = unsafe { inner.irecv(rx, &piece(&target, to)) }.unwrap().unwrap();
+            let send = inner.isend(tx, &piece(&source, from)).unwrap().unwrap();
+            assert_eq!((done(&mut inner, recv), done(&mut inner, send)), (size, size));
+            let mut got = vec![0; bytes.len()];
+            target.read(0, &mut got).unwrap();
+            let size = usize::try_from(size).unwrap();
+            assert!(got[..size] == bytes[..size] && got[size..].iter().all(|byte| *byte == 0));
+        }
+        assert_eq!(inner.notes, []);
+    }
+}

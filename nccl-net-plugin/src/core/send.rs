@@ -247,3 +247,64 @@ impl SendRequest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sender that has sent some messages and knows of some receives.
+    fn sender(sent: u32, granted: u32) -> SendComm {
+        SendComm {
+            sent,
+            granted,
+            ..SendComm::new()
+        }
+    }
+
+    #[test]
+    fn a_grant_out_of_turn_is_refused() {
+        for (sent, granted, good, bad) in [
+            // Nothing is out: they come one by one.
+            (0, 0, vec![0], vec![1, 2, 31, 32, 0xffff]),
+            // Those of messages that are out may be left out.
+            (3, 1, vec![1, 2, 3], vec![0, 4, 34, 35]),
+            (3, 3, vec![3], vec![2, 4]),
+            // Not more than there are requests.
+            (0, 31, vec![31], vec![32]),
+            (0, 32, vec![], vec![32]),
+            // Where the numbers begin again.
+            (u32::MAX - 1, u32::MAX - 1, vec![0xfffe], vec![0xffff, 0]),
+            (0, u32::MAX, vec![0xffff, 0], vec![1]),
+        ] {
+            for seq in good {
+                let granted_now = sender(sent, granted).grant(seq, 1, 2, 3);
+                assert_eq!(granted_now, Ok(()), "{seq} after {granted}, {sent} sent");
+            }
+            for seq in bad {
+                let granted_now = sender(sent, granted).grant(seq, 1, 2, 3);
+                assert!(granted_now.is_err(), "{seq} after {granted}, {sent} sent");
+            }
+        }
+    }
+
+    #[test]
+    fn a_grant_for_a_message_that_is_out_is_not_used_for_the_next() {
+        let mut sender = sender(2, 0);
+        sender.grant(0, 100, 1, 1).unwrap();
+        sender.grant(1, 101, 1, 1).unwrap();
+        assert_eq!((sender.sent, sender.granted), (2, 2), "the next has none");
+        sender.grant(2, 102, 1, 1).unwrap();
+        assert_eq!(sender.grants[2].addr, 102);
+    }
+
+    #[test]
+    fn credit_for_messages_that_were_not_sent_is_refused() {
+        let mut sender = sender(5, 2);
+        assert!(sender.credit(6).is_err());
+        assert_eq!(sender.credit(4), Ok(()));
+        // It was overtaken by a grant.
+        assert_eq!(sender.credit(3), Ok(()));
+        assert_eq!(sender.granted, 4);
+        assert!(sender.credit(u32::MAX / 2).is_err());
+    }
+}
