@@ -40,6 +40,7 @@ mod counters;
 mod errors;
 mod frame;
 mod frame_check;
+mod joins;
 mod link;
 mod list;
 mod op;
@@ -63,6 +64,7 @@ pub use config::{LinkConfig, MAX_RAILS, PEER_PARKS, RailConfig};
 pub use counters::Counters;
 pub use errors::{AttachError, OpenError, PostError};
 pub use frame_check::payload_span;
+pub use joins::{JoinOrder, Joins, Place};
 pub use link::{Link, Usage};
 pub use rail::{InFlight, RailStatus};
 pub use slab::Slab;
@@ -76,6 +78,7 @@ pub use usb4_wire::{EpAddr, NakCode, NodeId};
 
 /// Elements of the slabs a link lives in; opaque. For homes that lend the memory, as the kernel does.
 pub mod elements {
+    pub use crate::joins::{JoinLink, JoinRail};
     pub use crate::op::Op;
     pub use crate::park::Parked;
     pub use crate::plan::PlanEntry;

@@ -5,7 +5,7 @@ use crate::profile::{MS, SEC, US};
 use crate::queue::Event;
 use crate::world::{CableId, HostId, LinkId, TooLate, World};
 use usb4_engine::{
-    Action, Link, LinkConfig, LinkStorage, LocalInfo, MAX_RAILS, Nanos, PeerInfo, RailConfig, RailFsm,
+    Action, Link, LinkConfig, LinkStorage, LocalInfo, MAX_RAILS, Nanos, PeerInfo, Place, RailConfig, RailFsm,
     RailId, RailState,
 };
 use usb4_wire::{CONTROL_LEN, Control, FEATURE_PAYLOAD_CRC, FRAME_VERSION, NodeId};
@@ -108,9 +108,6 @@ impl World {
             }
         }
         self.ports[port].fsm = Some(fsm);
-        if std::mem::take(&mut self.ports[port].withdraw) {
-            self.set_join(port, 0);
-        }
         if changed {
             self.sort_rails(self.ports[port].host);
         }
@@ -224,23 +221,23 @@ impl World {
 
     /// Data may be sent: the rail joins the link it proves to belong to, or begins one of its own.
     fn rail_up(&mut self, port: usize, info: &PeerInfo) {
-        let link = if info.shown != 0 && info.join != 0 {
-            let Some(link) = self.joined_link(port, info) else {
-                // The peer may take the proof for good, so the rail belongs nowhere until another session shows
-                // something better. If ours is the stale nonce, that is for us to begin.
-                let known = |&link: &LinkId| self.links[link].peer_join == Some(info.shown);
-                let fresh = self.links_of(self.ports[port].host).iter().any(known);
-                let p = &mut self.ports[port];
-                p.withdraw = !fresh && p.joins == Some(info.shown);
-                return;
-            };
-            link
-        } else {
-            let link = self.new_link(self.ports[port].host, info);
-            if self.gave(link, info.join) {
-                self.links[link].proved = Some(info.join);
+        let host = self.ports[port].host;
+        let rail = self.rail_number(port);
+        let link = match self.hosts[host].joins.up(rail, info) {
+            Place::Nowhere => return,
+            Place::With(number) => self.link_numbered(host, number),
+            Place::Own => {
+                let nonce = self.hosts[host].rng.next_u64() | 1;
+                let link = self.new_link(host, info);
+                let number = self.links[link].number;
+                self.hosts[host].joins.began(rail, number, info, nonce);
+                Some(link)
             }
-            link
+        };
+        let Some(link) = link else {
+            self.violations
+                .push(format!("port {port} joins a link that is gone"));
+            return;
         };
         self.attach(port, link, info);
         self.request_service(link, self.now());
@@ -281,8 +278,11 @@ impl World {
             p.rx.free += 1;
             self.pool.give(frame.bytes);
         }
-        let Some(link) = p.link.take() else { return };
-        let rail = p.rail;
+        let (host, link) = (p.host, p.link.take());
+        let number = self.rail_number(port);
+        self.hosts[host].joins.down(number);
+        let Some(link) = link else { return };
+        let rail = self.ports[port].rail;
         let home = &mut self.links[link];
         home.ports.retain(|&other| other != port);
         home.link.detach_rail(now, rail, &self.hosts[home.host].host);
@@ -302,13 +302,13 @@ impl World {
             .min(u32::from(config.max_rails));
         config.rx_tokens = u32::from(self.profile.ring) * rails + config.max_parked + config.max_plans;
         let storage = LinkStorage::boxed(&config);
-        let join = node.rng.next_u64() | 1;
         let rng = node.rng.fork();
+        let number = self.free_number(host);
         self.links.push(LinkHome::new(
             host,
             &config,
             Link::new(config, storage),
-            join,
+            number,
             rng,
         ));
         self.links.len() - 1

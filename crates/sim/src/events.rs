@@ -1,6 +1,7 @@
 //! What happens to hosts and cables: plugs pulled, hosts stopped, crashed and closed.
 
 use crate::host::SimHost;
+use crate::join::nothing_known;
 use crate::world::{CableId, HostId, World};
 use usb4_wire::Control;
 
@@ -14,6 +15,8 @@ impl World {
         for port in [2 * cable, 2 * cable + 1] {
             self.abort_bringup(port);
             self.ports[port].forget(&mut self.pool);
+            let rail = self.rail_number(port);
+            self.hosts[self.ports[port].host].joins.closed(rail);
         }
     }
 
@@ -68,6 +71,7 @@ impl World {
         }
         let node = &mut self.hosts[host];
         node.stopped = true;
+        node.joins = nothing_known(node.host.node());
         node.host = SimHost::new(host, node.host.node(), node.rng.fork());
     }
 

@@ -24,16 +24,8 @@ pub(crate) struct LinkHome {
     pub(crate) dead: bool,
     /// The thread polls until this instant, then sleeps and waits for interrupts.
     pub(crate) polling_until: Nanos,
-    /// The nonce this side shows over an established rail and expects back from a rail that wants to join.
-    pub(crate) join: u64,
-    /// It has been shown.
-    pub(crate) join_sent: bool,
-    /// The nonce the peer has given: the first, since an honest peer has one per link.
-    pub(crate) peer_join: Option<u64>,
-    /// The nonce of another link's peer that was passed on to this link's, to see whether it knows it.
-    pub(crate) asked: Option<u64>,
-    /// The nonce this side gave over another link and this link's peer has shown: both peers are one.
-    pub(crate) proved: Option<u64>,
+    /// What its host's [`usb4_engine::Joins`] know it by.
+    pub(crate) number: usize,
     slots: Vec<Option<Buffer>>,
     tokens: Vec<Option<Frame>>,
     free_tokens: Vec<RxToken>,
@@ -49,7 +41,7 @@ pub(crate) struct LinkHome {
 }
 
 impl LinkHome {
-    pub(crate) fn new(host: HostId, config: &LinkConfig, link: Link, join: u64, rng: Rng) -> Self {
+    pub(crate) fn new(host: HostId, config: &LinkConfig, link: Link, number: usize, rng: Rng) -> Self {
         let (slots, tokens) = (config.tx_slots, config.rx_tokens);
         Self {
             host,
@@ -58,11 +50,7 @@ impl LinkHome {
             ports: Vec::new(),
             dead: false,
             polling_until: 0,
-            join,
-            join_sent: false,
-            peer_join: None,
-            asked: None,
-            proved: None,
+            number,
             slots: (0..slots).map(|_| None).collect(),
             tokens: (0..tokens).map(|_| None).collect(),
             free_tokens: (0..tokens).rev().map(RxToken).collect(),

@@ -96,10 +96,6 @@ pub(crate) struct Port {
     /// The link the rail belongs to, and its number there.
     pub(crate) link: Option<usize>,
     pub(crate) rail: RailId,
-    /// The nonce the state machine was told to show.
-    pub(crate) joins: Option<u64>,
-    /// That nonce proves nothing any more: the state machine must not show it.
-    pub(crate) withdraw: bool,
     pub(crate) irq_pending: bool,
     pub(crate) rekick_pending: bool,
     /// Copies of every frame sent, for tests that replay or rewrite them.
@@ -125,8 +121,6 @@ impl Port {
             bringup_at: None,
             link: None,
             rail: RailId(0),
-            joins: None,
-            withdraw: false,
             irq_pending: false,
             rekick_pending: false,
             tap: None,
@@ -158,7 +152,6 @@ impl Port {
         self.fsm = None;
         self.bringup_at = None;
         self.link = None;
-        self.joins = None;
         self.boot += 1;
     }
 }

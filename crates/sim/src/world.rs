@@ -4,13 +4,14 @@ use crate::cable::{CableCounters, Direction, Pool};
 use crate::faults::Faults;
 use crate::home::LinkHome;
 use crate::host::SimHost;
+use crate::join::nothing_known;
 use crate::nic::{Port, PortCounters};
 use crate::profile::Profile;
 use crate::queue::{Event, Queue};
 use crate::rng::Rng;
 use std::collections::VecDeque;
 use std::fmt;
-use usb4_engine::{Counters, Link, LinkConfig, Nanos};
+use usb4_engine::{Counters, Joins, Link, LinkConfig, Nanos};
 use usb4_wire::{CONTROL_LEN, NodeId};
 
 /// A host's index in its world.
@@ -50,6 +51,7 @@ pub(crate) struct HostNode {
     pub(crate) host: SimHost,
     pub(crate) ports: Vec<usize>,
     pub(crate) rng: Rng,
+    pub(crate) joins: Joins,
     /// A stopped host runs nothing, but its NIC goes on receiving.
     pub(crate) stopped: bool,
 }
@@ -141,6 +143,7 @@ impl World {
             host,
             ports: Vec::new(),
             rng,
+            joins: nothing_known(node),
             stopped: false,
         });
         id
@@ -387,12 +390,11 @@ impl fmt::Display for World {
             let state = port.fsm.as_ref().map(usb4_engine::RailFsm::state);
             writeln!(
                 f,
-                "port {index} of host {}: {state:?}, path up {}, link {:?} {:?}, shows {:x?}; ring {} posted, {} ready",
+                "port {index} of host {}: {state:?}, path up {}, link {:?} {:?}; ring {} posted, {} ready",
                 port.host,
                 port.path_up,
                 port.link,
                 port.rail,
-                port.joins,
                 port.tx.used(),
                 port.rx.ready.len()
             )?;
@@ -400,12 +402,9 @@ impl fmt::Display for World {
         for (index, home) in self.links.iter().enumerate().filter(|(_, home)| !home.dead) {
             writeln!(
                 f,
-                "link {index} of host {}: up {}, nonce {:x} sent {}, peer's {:x?}, due {:?}, {:?}",
+                "link {index} of host {}: up {}, due {:?}, {:?}",
                 home.host,
                 home.link.is_up(),
-                home.join,
-                home.join_sent,
-                home.peer_join,
                 home.link.deadline(),
                 home.link.usage()
             )?;
