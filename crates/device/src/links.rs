@@ -30,6 +30,8 @@ pub struct LinkSlot<H: Home> {
     pub(crate) turns: Turns,
     /// The link was up when last looked at.
     up: AtomicBool,
+    /// Clients may have the link.
+    chosen: AtomicBool,
     /// The link has been given something to do since the last turn began.
     pub(crate) touched: AtomicBool,
     /// When the link's timers are due, as of the last turn; used by whoever holds the copy phase.
@@ -45,6 +47,7 @@ impl<H: Home> Default for LinkSlot<H> {
             generation: AtomicU32::new(0),
             turns: Turns::default(),
             up: AtomicBool::new(false),
+            chosen: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
             owner: Owner::new(),
@@ -147,10 +150,36 @@ impl<H: Home> Device<H> {
     /// # Errors
     /// There is a link to that host, or no place for another.
     pub fn add_link(&self, config: LinkConfig, storage: LinkStorage) -> Result<LinkId, DeviceError> {
-        let _control = self.control.lock();
+        let control = self.control.lock();
         if self.link_to(config.peer).is_some() {
             return Err(DeviceError::Exists);
         }
+        self.place_link(&control, config, storage, true)
+    }
+
+    /// As [`Self::add_link`], for a rail that may turn out to belong to another link to the same host
+    /// ([`usb4_engine::Joins`]): the peer may use it, this host's clients do not before [`Self::choose`].
+    ///
+    /// # Errors
+    /// There is no place for another link.
+    pub fn add_candidate(&self, config: LinkConfig, storage: LinkStorage) -> Result<LinkId, DeviceError> {
+        self.place_link(&self.control.lock(), config, storage, false)
+    }
+
+    /// Clients may have the link from now on. True if they might not before.
+    pub fn choose(&self, link: LinkId) -> bool {
+        let slot = self.link_slot(link).filter(|slot| slot.id() == Some(link));
+        slot.is_some_and(|slot| !slot.chosen.swap(true, Ordering::AcqRel))
+    }
+
+    /// The control lock is held.
+    fn place_link<T>(
+        &self,
+        _control: &LockGuard<'_, H::Lock, T>,
+        config: LinkConfig,
+        storage: LinkStorage,
+        chosen: bool,
+    ) -> Result<LinkId, DeviceError> {
         let free = self
             .links
             .iter()
@@ -163,6 +192,7 @@ impl<H: Home> Device<H> {
         slot.generation.store(u32::from(generation), Ordering::Relaxed);
         let id = LinkId::new(index, generation);
         slot.deadline.store(0, Ordering::Relaxed);
+        slot.chosen.store(chosen, Ordering::Relaxed);
         let mut link = slot.link.lock();
         *link = Some(Link::new(config, storage));
         slot.id.store(id.0, Ordering::Release);
@@ -245,9 +275,10 @@ impl<H: Home> Device<H> {
         Ok(gone.into_storage())
     }
 
-    /// The link to a host.
+    /// The link to a host that clients may have.
     pub fn link_to(&self, node: NodeId) -> Option<LinkId> {
-        self.links.iter().find_map(|slot| {
+        let chosen = |slot: &&LinkSlot<H>| slot.chosen.load(Ordering::Acquire);
+        self.links.iter().filter(chosen).find_map(|slot| {
             let id = slot.id()?;
             let guard = slot.lock(id)?;
             let link = guard.as_ref()?;

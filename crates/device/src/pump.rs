@@ -63,6 +63,8 @@ pub struct Serviced {
     pub deadline: Option<Nanos>,
     /// A frame of a foreign session arrived on this rail: answer with a rate-limited RESET on the control channel.
     pub reset: Option<RailId>,
+    /// The peer has given a nonce: [`Device::take_join`].
+    pub joined: bool,
     /// The link has no rail, or has failed and may be removed.
     pub down: bool,
 }
@@ -283,6 +285,7 @@ impl<'a, H: Home> Turn<'a, H> {
             .deadline
             .store(done.deadline.unwrap_or(Nanos::MAX), Ordering::Relaxed);
         done.reset = link.take_reset();
+        done.joined = link.has_join();
         done.down = !link.is_up();
     }
 

@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 
 use usb4_engine::{NodeId, PeerInfo};
-use usb4_wire::EpAddr;
+use usb4_wire::{EpAddr, FRAME_VERSION};
 
 /// Frames, and completed descriptors, taken off the rings at a time: what [`usb4_device::Arrivals`] allows.
 pub const BATCH: usize = 64;
@@ -78,7 +78,7 @@ pub struct Limits {
     pub tx_ring: u32,
     /// Transmit frame buffers of a link.
     pub tx_slots: u32,
-    /// Receive frame buffers of a link.
+    /// Receive frame buffers of a rail: those of its rail `r` begin with `r` times this.
     pub rx_tokens: u32,
     /// Longest grace a spinner that leaves has before the thread takes over, in nanoseconds.
     pub grace: u32,
@@ -100,6 +100,10 @@ pub struct Limits {
     pub default_ahs: u32,
     /// Bytes of a client's regions together.
     pub max_mr_bytes: u64,
+    /// Rails, of all links together.
+    pub max_rails: u32,
+    /// Rails of a link.
+    pub link_rails: u32,
 }
 
 /// What a rail's session was agreed with: [`PeerInfo`].
@@ -126,6 +130,10 @@ pub struct Peer {
     pub ring: u32,
     /// Megabits per second the rail is taken to carry until that is measured; filled in by C.
     pub rate_mbps: u32,
+    /// The join nonce the peer shows.
+    pub join: u64,
+    /// The one this side shows.
+    pub shown: u64,
 }
 
 impl From<&PeerInfo> for Peer {
@@ -141,6 +149,27 @@ impl From<&PeerInfo> for Peer {
             max_reads: info.max_reads,
             ring: u32::from(info.ring_size),
             rate_mbps: 0,
+            join: info.join,
+            shown: info.shown,
+        }
+    }
+}
+
+impl From<&Peer> for PeerInfo {
+    fn from(peer: &Peer) -> Self {
+        Self {
+            node: peer.node.into(),
+            version: FRAME_VERSION,
+            tx_tag: peer.tx_tag,
+            rx_tag: peer.rx_tag,
+            tx_hop: peer.tx_hop,
+            ring_size: u16::try_from(peer.ring).unwrap_or(u16::MAX),
+            max_ack_delay: peer.max_ack_delay,
+            features: peer.features,
+            max_flows: peer.max_flows,
+            max_reads: peer.max_reads,
+            join: peer.join,
+            shown: peer.shown,
         }
     }
 }
@@ -339,9 +368,9 @@ macro_rules! layout {
 layout! {
     Node 16 high 8;
     Addr 24 ep 16 incarnation 20;
-    Limits 64 max_mr_bytes 56;
-    Peer 64 tx_tag 16 max_ack_delay 32 tx_hop 40 rate_mbps 60;
-    Order 168 message 8 peer 104;
+    Limits 72 max_mr_bytes 56 link_rails 68;
+    Peer 80 tx_tag 16 max_ack_delay 32 tx_hop 40 rate_mbps 60 shown 72;
+    Order 184 message 8 peer 104;
     Frame 16 token 8 len 12 rail 14;
     Sent 4 rail 2;
     Arrived 24 sent 8 frame_count 16 sent_count 20;

@@ -22,6 +22,9 @@ pub const RAIL_CLOSE: u32 = 4;
 /// [`usb4_core_rail_event`]: the cable is gone.
 pub const RAIL_ABORT: u32 = 5;
 
+/// [`usb4_core_rail_event`]: show the join nonce `value` from now on ([`crate::home::rail_show`]).
+pub const RAIL_SHOW: u32 = 6;
+
 /// Bytes of memory a rail's state machine takes.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_rail_size() -> usize {
@@ -72,6 +75,7 @@ pub extern "C" fn usb4_core_rail_event(fsm: &mut RailFsm, what: u32, value: u64)
         RAIL_STRANGE => fsm.unknown_tag(now, value),
         RAIL_CLOSE => fsm.close(now),
         RAIL_ABORT => fsm.abort(now),
+        RAIL_SHOW => fsm.set_join(now, value, &mut random),
         _ => {}
     }
 }

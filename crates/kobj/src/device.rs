@@ -3,18 +3,21 @@
 use core::ptr::null_mut;
 use core::sync::atomic::AtomicPtr;
 
-use usb4_device::{DeviceConfig, DeviceStorage, LinkId, Quota};
-use usb4_engine::LinkConfig;
+use usb4_device::{DeviceConfig, DeviceStorage, LinkId, Lock, Quota};
+use usb4_engine::{Joins, LinkConfig};
 use usb4_ring_abi::{MAX_DEPTH, MAX_MESSAGE};
 
 use crate::abi::{Limits, Node};
 use crate::arena::Arena;
-use crate::home::KernelHome;
-use crate::links::{Link, RX_RING, RX_TOKENS, TX_RING, TX_SLOTS};
+use crate::home::{KernelHome, KernelLock};
+use crate::links::{LINK_RAILS, Link, RX_RING, RX_TOKENS, TX_RING, TX_SLOTS};
 use crate::{Device, drive};
 
 /// Links: the loopback link and fifteen peers.
 pub(crate) const MAX_LINKS: usize = 16;
+
+/// Rails of all links together: cables, by numbers the C side gives them.
+const MAX_RAILS: u32 = 64;
 
 /// What a client may have. Each number is a share of the device's tables that lets all [`MAX_CLIENTS`] have something
 /// and one large job most of it.
@@ -39,6 +42,8 @@ pub struct Core {
     pub(crate) device: Device,
     /// By [`LinkId::index`]. Who has taken the owner word of a link after it was put here may use it.
     pub(crate) links: [AtomicPtr<Link>; MAX_LINKS],
+    /// Which rail belongs to which of them.
+    pub(crate) joins: Lock<KernelLock, Joins>,
 }
 
 impl Core {
@@ -61,8 +66,13 @@ fn config(node: Node) -> DeviceConfig {
     }
 }
 
-fn cut(arena: &mut Arena, config: &DeviceConfig) -> Option<(*mut Core, DeviceStorage<KernelHome>)> {
+fn cut(arena: &mut Arena, config: &DeviceConfig) -> Option<(*mut Core, Joins, DeviceStorage<KernelHome>)> {
     let core = arena.room()?;
+    let joins = Joins::new(
+        config.node,
+        arena.slab(MAX_LINKS)?,
+        arena.slab(MAX_RAILS as usize)?,
+    );
     let storage = DeviceStorage {
         clients: arena.slab(config.max_clients)?,
         endpoints: arena.slab(config.max_endpoints)?,
@@ -74,7 +84,7 @@ fn cut(arena: &mut Arena, config: &DeviceConfig) -> Option<(*mut Core, DeviceSto
         sources: arena.slab(config.max_sources)?,
         source_buckets: arena.slab(config.max_sources.next_power_of_two())?,
     };
-    Some((core, storage))
+    Some((core, joins, storage))
 }
 
 /// What the C side has to know.
@@ -97,6 +107,8 @@ pub extern "C" fn usb4_core_limits(limits: &mut Limits) {
         max_mrs: QUOTA.regions,
         default_ahs: DEFAULT_HANDLES,
         max_mr_bytes: QUOTA.region_bytes,
+        max_rails: MAX_RAILS,
+        link_rails: u32::from(LINK_RAILS),
     };
 }
 
@@ -116,7 +128,7 @@ pub unsafe extern "C" fn usb4_core_new(memory: *mut u8, size: usize, node: &Node
     let config = config(*node);
     // SAFETY: the caller gives the block.
     let cut = unsafe { Arena::over(memory, size) }.and_then(|mut arena| cut(&mut arena, &config));
-    let Some((core, storage)) = cut else {
+    let Some((core, joins, storage)) = cut else {
         return null_mut();
     };
     let Ok(device) = Device::new(KernelHome, &config, storage) else {
@@ -132,6 +144,7 @@ pub unsafe extern "C" fn usb4_core_new(memory: *mut u8, size: usize, node: &Node
     let made = Core {
         device,
         links: [const { AtomicPtr::new(null_mut()) }; MAX_LINKS],
+        joins: Lock::new(joins),
     };
     // SAFETY: `cut` has found room for it.
     unsafe { core.write(made) };

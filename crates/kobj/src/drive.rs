@@ -123,6 +123,9 @@ impl Link {
         if let Some(rail) = done.reset {
             port.strange(rail.0, arrived.last_tag());
         }
+        if done.joined {
+            port.joined();
+        }
         if done.down && !driven.told_down {
             driven.told_down = true;
             port.down();
@@ -254,7 +257,7 @@ impl Core {
     }
 
     /// Sees to the links that have been given something to do.
-    fn serve_touched(&self, now: Nanos) {
+    pub(crate) fn serve_touched(&self, now: Nanos) {
         for place in 0..self.links.len() {
             let id = self.id_at(place);
             if let Some(id) = id.filter(|id| self.device.wants_service(*id)) {

@@ -36,6 +36,8 @@ unsafe extern "C" {
     safe fn usb4_home_port_hand_over(port: usize);
     safe fn usb4_home_port_strange(port: usize, rail: u8, tag: u64);
     safe fn usb4_home_port_down(port: usize);
+    safe fn usb4_home_port_joined(port: usize);
+    safe fn usb4_home_rail_show(rail: u32, nonce: u64);
 }
 
 /// The kernel.
@@ -124,7 +126,7 @@ unsafe impl RawLock for KernelLock {
     }
 }
 
-/// One link's buffers and rings, by the handle of the C side.
+/// One link's rails with their buffers and rings, by the handle of the C side.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelPort(pub usize);
 
@@ -153,6 +155,11 @@ impl KernelPort {
     /// The link has failed.
     pub(crate) fn down(self) {
         usb4_home_port_down(self.0);
+    }
+
+    /// The peer has given a nonce: [`crate::joins::usb4_core_link_joined`] is to be called.
+    pub(crate) fn joined(self) {
+        usb4_home_port_joined(self.0);
     }
 }
 
@@ -233,6 +240,11 @@ pub(crate) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
 /// The kernel's random numbers.
 pub(crate) fn random() -> u64 {
     usb4_home_random()
+}
+
+/// Has a rail's state machine told [`crate::bringup::RAIL_SHOW`].
+pub(crate) fn rail_show(rail: u32, nonce: u64) {
+    usb4_home_rail_show(rail, nonce);
 }
 
 /// A moment's pause, in which the caller may sleep.

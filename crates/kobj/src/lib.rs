@@ -26,6 +26,7 @@ pub mod device;
 pub mod drive;
 mod errno;
 mod home;
+pub mod joins;
 pub mod links;
 pub mod objects;
 

@@ -28,10 +28,11 @@ const TX_DEPTH: u16 = 192;
 /// Transmit frame buffers: what can be on its way to the peer, and as much again as may be staged.
 pub(crate) const TX_SLOTS: u16 = 1024;
 
-/// The one rail a link has.
-const RAIL: RailId = RailId(0);
+/// Rails of a link: two cables and room for two more.
+pub(crate) const LINK_RAILS: u8 = 4;
 
-/// Receive frame buffers: the ring's, and what may be parked or wait to be copied.
+/// Receive frame buffers of a rail: the ring's, and what may be parked or wait to be copied, should all of it have come on
+/// this one.
 pub(crate) const RX_TOKENS: u32 = {
     let config = LinkConfig::new(NodeId(0), NodeId(0));
     RX_RING
@@ -82,10 +83,10 @@ impl Link {
 fn config(local: NodeId, peer: &Peer) -> LinkConfig {
     let mut config = LinkConfig::new(local, peer.node.into());
     config.tx_slots = TX_SLOTS;
-    config.rx_tokens = RX_TOKENS;
+    config.rx_tokens = RX_TOKENS.saturating_mul(u32::from(LINK_RAILS));
     config.max_tx_flows = config.max_tx_flows.min(peer.max_flows);
     config.peer_max_reads = peer.max_reads;
-    config.max_rails = 1;
+    config.max_rails = LINK_RAILS;
     config
 }
 
@@ -157,9 +158,10 @@ pub extern "C" fn usb4_core_link_size(core: &Core, peer: &Peer) -> usize {
     Arena::measure(|arena| cut(arena, &config(core.device.node(), peer)))
 }
 
-/// Makes a link to `peer` in the `size` bytes at `memory`, with one rail that is up. `port` is what the `usb4_home_port_*`
-/// functions are called with. The link's thread owns it: until [`crate::drive::usb4_core_link_run`] is called, nobody
-/// drives it. Null, and why in `error`, if that cannot be.
+/// Makes a link to `peer` in the `size` bytes at `memory`, without rails. `port` is what the `usb4_home_port_*` functions
+/// are called with. The link's thread owns it: until [`crate::drive::usb4_core_link_run`] is called, nobody drives it.
+/// Clients get it once it is chosen ([`crate::joins`]); that to this host itself at once. Null, and why in `error`, if
+/// that cannot be.
 ///
 /// # Safety
 /// The bytes are writable, and the link's until [`usb4_core_link_end`] has returned and nobody can be inside of
@@ -207,12 +209,6 @@ pub unsafe extern "C" fn usb4_core_link_new(
     };
     // SAFETY: `cut` has found room for it.
     unsafe { link.write(made) };
-    let attached = core.device.attach_rail(id, home::now(), RAIL, &rail_config(peer));
-    if let Err(why) = attached {
-        *error = errno(why);
-        let _ = core.device.remove_link(id, &KernelPort(port), home::now());
-        return null_mut();
-    }
     *error = 0;
     if let Some(place) = core.place(id) {
         place.store(link, Ordering::Release);
@@ -223,7 +219,36 @@ pub unsafe extern "C" fn usb4_core_link_new(
 /// Apart from its caller, whose stack frame would be too large with this in it.
 #[inline(never)]
 fn add(core: &Core, config: &LinkConfig, storage: LinkStorage) -> Result<LinkId, DeviceError> {
-    core.device.add_link(*config, storage)
+    if config.peer == config.local {
+        return core.device.add_link(*config, storage);
+    }
+    core.device.add_candidate(*config, storage)
+}
+
+/// Adds a rail that is up, with a session of `peer`'s, to a link; below `link_rails`, and not in use.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_link_attach(core: &Core, link: &Link, rail: u8, peer: &Peer) -> i32 {
+    outcome(
+        core.device
+            .attach_rail(link.id, home::now(), RailId(rail), &rail_config(peer)),
+    )
+}
+
+/// Removes a rail: what it has not delivered goes over the others. Nothing posted to it leaves any more, and nobody
+/// polls it. Without another rail the link fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_link_detach(core: &Core, link: &Link, rail: u8) -> i32 {
+    let detached = core
+        .device
+        .detach_rail(link.id, &link.port, home::now(), RailId(rail));
+    core.serve_touched(home::now());
+    outcome(detached)
+}
+
+/// A link's number, below `max_links`.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_link_index(link: &Link) -> u32 {
+    u32::try_from(link.id.index()).unwrap_or(u32::MAX)
 }
 
 fn rail_config(peer: &Peer) -> RailConfig {

@@ -290,6 +290,12 @@ impl Link {
         self.join_received.take()
     }
 
+    /// Whether [`Link::take_join`] has something to give.
+    #[inline]
+    pub fn has_join(&self) -> bool {
+        self.join_received.is_some()
+    }
+
     /// What the link was created with.
     pub fn config(&self) -> &LinkConfig {
         &self.config
