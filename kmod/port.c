@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Ports: frame buffers, and the rings they travel on.
+ * Ports: the rings of a rail.
  *
- * In C because of struct tb_ring. Buffers are mapped for DMA once, when the port
- * is opened, and belong to the processor or to the controller in turns: each
- * way across is a dma_sync_single_*(). Rules of the rings, from
- * drivers/thunderbolt/nhi.c:
+ * In C because of struct tb_ring. Buffers belong to the processor or to the
+ * controller in turns: each way across is a dma_sync_single_*(). Rules of the
+ * rings, from drivers/thunderbolt/nhi.c:
  *
  * - A ring of n descriptors holds n - 1.
  * - start_poll() is called with interrupts off and the controller's lock held,
@@ -16,13 +15,14 @@
  * - tb_ring_stop() insists on an interrupt that is not masked.
  * - tb_ring_start() forgets what was posted before; tb_ring_rx() comes after.
  */
-#include <linux/dma-mapping.h>
 #include <linux/delay.h>
+#include <linux/dma-mapping.h>
 #include <linux/interrupt.h>
 #include <linux/jiffies.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 
-#include "usb4_rdma.h"
+#include "port.h"
 
 /*
  * The driver looks at consumed descriptors whenever it looks for frames, and
@@ -36,60 +36,11 @@
 #define TX_FLAGS	RING_FLAG_FRAME
 #endif
 
-/* How long a transmit ring may take to run dry before its paths go. */
+/* How long a transmit ring may take to run dry before it is stopped. */
 #define DRAIN_MS	50
 
 /* Bit of &u4_port.masked. */
 #define MASKED		0
-
-/**
- * struct u4_loop_entry - a frame on its way from a host to itself
- * @token: the receive buffer it was copied to
- * @slot: the transmit buffer it came from
- * @len: bytes
- */
-struct u4_loop_entry {
-	u32 token;
-	u16 slot;
-	u16 len;
-};
-
-static struct u4_port *to_port(size_t port)
-{
-	return (struct u4_port *)port;
-}
-
-/* Free receive buffers */
-
-static void push_free(struct u4_port *port, u32 token)
-{
-	spin_lock(&port->lock);
-	if (!WARN_ON_ONCE(port->free_count >= u4_limits.rx_tokens))
-		port->free[port->free_count++] = token;
-	spin_unlock(&port->lock);
-}
-
-/* Only a link's owner takes any, so there are no fewer than it has seen. */
-static bool pop_free(struct u4_port *port, u32 *token)
-{
-	bool any;
-
-	spin_lock(&port->lock);
-	any = port->free_count;
-	if (any)
-		*token = port->free[--port->free_count];
-	spin_unlock(&port->lock);
-	return any;
-}
-
-static void free_all(struct u4_port *port)
-{
-	u32 token;
-
-	for (token = 0; token < u4_limits.rx_tokens; token++)
-		port->free[token] = token;
-	port->free_count = u4_limits.rx_tokens;
-}
 
 /* Rings */
 
@@ -110,9 +61,9 @@ static void tx_callback(struct tb_ring *ring, struct ring_frame *frame,
 		llist_add(&tx->done, &tx->port->done);
 }
 
-static bool post_rx(struct u4_port *port, u32 token)
+static bool post_rx(struct u4_port *port, u32 index)
 {
-	struct u4_frame *rx = &port->rx_frames[token];
+	struct u4_frame *rx = &port->pool->frames[index];
 
 	dma_sync_single_for_device(port->dev, rx->ring.buffer_phy,
 				   U4_FRAME_SIZE, DMA_FROM_DEVICE);
@@ -120,98 +71,179 @@ static bool post_rx(struct u4_port *port, u32 token)
 }
 
 /* Takes frames off the receive ring, each one's descriptor replaced first. */
-static u32 poll_rx(struct u4_port *port, struct usb4_core_frame *frames)
+static void poll_rx(struct u4_port *port, struct usb4_core_arrived *arrived)
 {
+	struct u4_pool *pool = port->pool;
 	struct ring_frame *frame;
 	struct u4_frame *rx;
-	u32 count = 0;
 	u32 spare;
-	u32 token;
+	u32 index;
 	u32 len;
 
-	while (count < USB4_CORE_BATCH && READ_ONCE(port->free_count)) {
+	while (arrived->frame_count < USB4_CORE_BATCH &&
+	       READ_ONCE(pool->free_count)) {
 		frame = tb_ring_poll(port->rx);
 		if (!frame)
 			break;
 		rx = container_of(frame, struct u4_frame, ring);
-		token = rx - port->rx_frames;
-		if (pop_free(port, &spare) && !post_rx(port, spare))
-			push_free(port, spare);
+		index = rx - pool->frames;
+		if (u4_pool_pop(pool, &spare) && !post_rx(port, spare))
+			u4_pool_push(pool, spare);
 		if (frame->flags &
 		    (RING_DESC_CRC_ERROR | RING_DESC_BUFFER_OVERRUN)) {
 			port->rx_bad++;
-			push_free(port, token);
+			u4_pool_push(pool, index);
 			continue;
 		}
 		/* 12 bits: 4096 reads as 0 */
 		len = frame->size ?: U4_FRAME_SIZE;
 		dma_sync_single_for_cpu(port->dev, frame->buffer_phy, len,
 					DMA_FROM_DEVICE);
-		frames[count++] = (struct usb4_core_frame) {
-			.bytes = rx->data,
-			.token = token,
-			.len = len,
-		};
+		arrived->frames[arrived->frame_count++] =
+			(struct usb4_core_frame) {
+				.bytes = rx->data,
+				.token = port->index * u4_limits.rx_tokens +
+					 index,
+				.len = len,
+				.rail = port->index,
+			};
 	}
-	return count;
 }
 
-static u32 sent(struct u4_port *port, struct usb4_core_sent *out,
-		struct u4_frame *tx)
+static void sent(struct u4_port *port, struct usb4_core_arrived *arrived,
+		 struct u4_frame *tx)
 {
 	tx->busy = false;
 	port->posted--;
-	*out = (struct usb4_core_sent) { .slot = tx - port->tx_frames };
-	return 1;
+	arrived->sent[arrived->sent_count++] = (struct usb4_core_sent) {
+		.slot = tx - port->tx_frames,
+		.rail = port->index,
+	};
 }
 
 /* Takes consumed descriptors off the transmit ring. */
-static u32 poll_tx(struct u4_port *port, struct usb4_core_sent *out)
+static void poll_tx(struct u4_port *port, struct usb4_core_arrived *arrived)
 {
 	struct ring_frame *frame;
 	struct llist_node *node;
-	u32 count = 0;
 
-	while (port->posted && count < USB4_CORE_BATCH) {
+	while (port->posted && arrived->sent_count < USB4_CORE_BATCH) {
 		frame = tb_ring_poll(port->tx);
 		if (!frame)
 			break;
-		count += sent(port, out + count,
-			      container_of(frame, struct u4_frame, ring));
+		sent(port, arrived, container_of(frame, struct u4_frame, ring));
 	}
 	/* One at a time: what is left stays for the next look. */
-	while (count < USB4_CORE_BATCH) {
+	while (arrived->sent_count < USB4_CORE_BATCH) {
 		node = llist_del_first(&port->done);
 		if (!node)
 			break;
-		count += sent(port, out + count,
-			      llist_entry(node, struct u4_frame, done));
+		sent(port, arrived, llist_entry(node, struct u4_frame, done));
 	}
-	return count;
 }
 
 /**
- * u4_port_start() - start a port's rings and prime the receive ring
+ * u4_port_poll() - take what has arrived off the rings
+ * @port: the port
+ * @arrived: where to add it, as far as there is room
+ */
+void u4_port_poll(struct u4_port *port, struct usb4_core_arrived *arrived)
+{
+	/* Pairs with the release in u4_link_attach(). */
+	if (!smp_load_acquire(&port->ready))
+		return;
+	poll_tx(port, arrived);
+	poll_rx(port, arrived);
+}
+
+/**
+ * u4_port_arm() - have an interrupt come with the next frame
+ * @port: the port
+ */
+void u4_port_arm(struct u4_port *port)
+{
+	if (test_and_clear_bit(MASKED, &port->masked))
+		tb_ring_poll_complete(port->rx);
+}
+
+/**
+ * u4_port_post() - send a frame
+ * @port: the port
+ * @slot: its buffer
+ * @len: bytes
+ *
+ * A frame that cannot be sent is lost, from which the core recovers.
+ */
+void u4_port_post(struct u4_port *port, u16 slot, u16 len)
+{
+	struct u4_frame *tx = &port->tx_frames[slot];
+
+	/* A frame that is on a ring's list twice would break the list. */
+	if (WARN_ON_ONCE(tx->busy))
+		return;
+	dma_sync_single_for_device(port->dev, tx->ring.buffer_phy, len,
+				   DMA_TO_DEVICE);
+	/* 12 bits: 0 stands for 4096 */
+	tx->ring.size = len;
+	tx->ring.sof = U4_PDF_START;
+	tx->ring.eof = U4_PDF_END;
+	tx->busy = true;
+	if (tb_ring_tx(port->tx, &tx->ring))
+		tx->busy = false;
+	else
+		port->posted++;
+}
+
+/* A pool that nobody else holds. */
+static int ensure_pool(struct u4_port *port)
+{
+	struct u4_pool *pool = port->pool;
+	int ret;
+
+	if (pool && kref_read(&pool->ref) == 1) {
+		u4_pool_reset(pool);
+		return 0;
+	}
+	if (pool) {
+		u4_pool_unmap(pool);
+		u4_pool_put(pool);
+		port->pool = NULL;
+	}
+	pool = u4_pool_new();
+	if (!pool)
+		return -ENOMEM;
+	ret = u4_pool_map(pool, port->dev);
+	if (ret) {
+		u4_pool_put(pool);
+		return ret;
+	}
+	port->pool = pool;
+	return 0;
+}
+
+/**
+ * u4_port_start() - start and prime a port's receive ring
  * @port: the port, open
  *
  * The paths come after this: a frame must find a descriptor.
  *
- * Return: 0, or -ESHUTDOWN if the controller is going away; the rings are
- * stopped then.
+ * Return: 0; -ENOMEM, or -ESHUTDOWN if the controller is going away: the ring
+ * is stopped then.
  */
 int u4_port_start(struct u4_port *port)
 {
-	u32 token;
+	u32 index;
 	u32 i;
+	int ret;
 
-	free_all(port);
-	init_llist_head(&port->done);
-	port->posted = 0;
+	ret = ensure_pool(port);
+	if (ret)
+		return ret;
 	clear_bit(MASKED, &port->masked);
-	tb_ring_start(port->tx);
 	tb_ring_start(port->rx);
+	port->rx_running = true;
 	for (i = 0; i < u4_limits.rx_ring - 1; i++) {
-		if (!pop_free(port, &token) || !post_rx(port, token)) {
+		if (!u4_pool_pop(port->pool, &index) || !post_rx(port, index)) {
 			u4_port_stop(port);
 			return -ESHUTDOWN;
 		}
@@ -220,8 +252,78 @@ int u4_port_start(struct u4_port *port)
 }
 
 /**
- * u4_port_drain() - let what was posted leave, before the paths go
- * @port: the port, whose link is gone
+ * u4_port_stop() - stop a port's receive ring
+ * @port: the port, whose paths are off, and that belongs to no link
+ */
+void u4_port_stop(struct u4_port *port)
+{
+	int irq = port->rx->irq;
+
+	if (!port->rx_running)
+		return;
+	/*
+	 * A frame that came while the interrupt was masked brings it now, which
+	 * would mask it again. 0 without MSI-X: then the warning is possible.
+	 */
+	if (irq > 0)
+		disable_irq(irq);
+	u4_port_arm(port);
+	tb_ring_stop(port->rx);
+	if (irq > 0)
+		enable_irq(irq);
+	port->rx_running = false;
+}
+
+/* Transmit buffers */
+
+static void unmap_tx(struct u4_port *port)
+{
+	u32 slot;
+
+	for (slot = 0; slot < port->tx_mapped; slot++)
+		dma_unmap_single(port->dev,
+				 port->tx_frames[slot].ring.buffer_phy,
+				 U4_FRAME_SIZE, DMA_TO_DEVICE);
+	port->tx_mapped = 0;
+}
+
+/**
+ * u4_port_start_tx() - have the controller send a link's transmit buffers
+ * @port: the port, of no link yet
+ * @buffers: the buffers, by slot
+ *
+ * For each link anew, also where a session takes another one's place and the
+ * paths stay on.
+ *
+ * Return: 0, or -ENOMEM.
+ */
+int u4_port_start_tx(struct u4_port *port, u8 *const *buffers)
+{
+	dma_addr_t addr;
+	u32 slot;
+
+	for (slot = 0; slot < u4_limits.tx_slots; slot++) {
+		addr = dma_map_single(port->dev, buffers[slot], U4_FRAME_SIZE,
+				      DMA_TO_DEVICE);
+		if (dma_mapping_error(port->dev, addr)) {
+			unmap_tx(port);
+			return -ENOMEM;
+		}
+		port->tx_frames[slot].ring.buffer_phy = addr;
+		port->tx_frames[slot].busy = false;
+		port->tx_mapped = slot + 1;
+		cond_resched();
+	}
+	init_llist_head(&port->done);
+	port->posted = 0;
+	tb_ring_start(port->tx);
+	port->tx_running = true;
+	return 0;
+}
+
+/**
+ * u4_port_drain() - let what was posted leave
+ * @port: the port, which belongs to no link any more
  *
  * Bounded: a path that does not move is no reason to wait. The peer stops by
  * itself when it has filled what was free of the receive ring, which is not
@@ -230,11 +332,14 @@ int u4_port_start(struct u4_port *port)
 void u4_port_drain(struct u4_port *port)
 {
 	unsigned long end = jiffies + msecs_to_jiffies(DRAIN_MS);
-	struct usb4_core_sent out[USB4_CORE_BATCH];
+	struct usb4_core_sent room[USB4_CORE_BATCH];
+	struct usb4_core_arrived arrived;
 
 	for (;;) {
-		while (poll_tx(port, out))
-			;
+		do {
+			arrived = (struct usb4_core_arrived) { .sent = room };
+			poll_tx(port, &arrived);
+		} while (arrived.sent_count);
 		if (!port->posted || time_after(jiffies, end))
 			return;
 		usleep_range(500, 1000);
@@ -242,128 +347,39 @@ void u4_port_drain(struct u4_port *port)
 }
 
 /**
- * u4_port_stop() - stop a port's rings
- * @port: the port, whose link and paths are gone
+ * u4_port_stop_tx() - send nothing any more
+ * @port: the port, which belongs to no link any more
+ *
+ * The link may then write to its transmit buffers again.
  */
-void u4_port_stop(struct u4_port *port)
+void u4_port_stop_tx(struct u4_port *port)
 {
-	int irq = port->rx->irq;
-	u32 slot;
-
-	/*
-	 * A frame that came while the interrupt was masked brings it now, which
-	 * would mask it again. 0 without MSI-X: then the warning is possible.
-	 */
-	if (irq > 0)
-		disable_irq(irq);
-	if (test_and_clear_bit(MASKED, &port->masked))
-		tb_ring_poll_complete(port->rx);
-	tb_ring_stop(port->rx);
-	if (irq > 0)
-		enable_irq(irq);
-	tb_ring_stop(port->tx);
-	for (slot = 0; slot < u4_limits.tx_slots; slot++)
-		port->tx_frames[slot].busy = false;
+	if (port->tx_running)
+		tb_ring_stop(port->tx);
+	port->tx_running = false;
+	unmap_tx(port);
 }
 
-/* Buffers */
+/* Their making and end */
 
-static void free_frames(struct u4_port *port, struct u4_frame *frames,
-			u32 count, enum dma_data_direction dir)
-{
-	u32 i;
-
-	if (!frames)
-		return;
-	for (i = 0; i < count && frames[i].data; i++) {
-		if (port->dev)
-			dma_unmap_single(port->dev, frames[i].ring.buffer_phy,
-					 U4_FRAME_SIZE, dir);
-		free_page((unsigned long)frames[i].data);
-	}
-	kvfree(frames);
-}
-
-static struct u4_frame *alloc_frames(struct u4_port *port, u32 count,
-				     enum dma_data_direction dir)
+static struct u4_frame *new_tx_frames(struct u4_port *port)
 {
 	struct u4_frame *frames;
-	dma_addr_t addr = 0;
-	u8 *data;
-	u32 i;
+	u32 slot;
 
-	static_assert(U4_FRAME_SIZE <= PAGE_SIZE);
-
-	frames = kvcalloc(count, sizeof(*frames), GFP_KERNEL);
+	frames = kvcalloc(u4_limits.tx_slots, sizeof(*frames), GFP_KERNEL);
 	if (!frames)
 		return NULL;
-	for (i = 0; i < count; i++) {
-		data = (u8 *)__get_free_page(GFP_KERNEL | __GFP_NOWARN);
-		if (!data)
-			goto err_free;
-		if (port->dev) {
-			addr = dma_map_single(port->dev, data, U4_FRAME_SIZE,
-					      dir);
-			if (dma_mapping_error(port->dev, addr)) {
-				free_page((unsigned long)data);
-				goto err_free;
-			}
-		}
-		frames[i].data = data;
-		frames[i].port = port;
-		frames[i].ring.buffer_phy = addr;
-		INIT_LIST_HEAD(&frames[i].ring.list);
-		if (dir == DMA_TO_DEVICE)
-			frames[i].ring.callback = tx_callback;
-		cond_resched();
+	for (slot = 0; slot < u4_limits.tx_slots; slot++) {
+		frames[slot].port = port;
+		frames[slot].ring.callback = tx_callback;
+		INIT_LIST_HEAD(&frames[slot].ring.list);
 	}
 	return frames;
-
-err_free:
-	free_frames(port, frames, count, dir);
-	return NULL;
-}
-
-static int open_frames(struct u4_port *port)
-{
-	spin_lock_init(&port->lock);
-	init_llist_head(&port->done);
-	port->free = kvcalloc(u4_limits.rx_tokens, sizeof(*port->free),
-			      GFP_KERNEL);
-	if (!port->free)
-		return -ENOMEM;
-	port->tx_frames = alloc_frames(port, u4_limits.tx_slots, DMA_TO_DEVICE);
-	if (!port->tx_frames)
-		goto err_list;
-	port->rx_frames = alloc_frames(port, u4_limits.rx_tokens,
-				       DMA_FROM_DEVICE);
-	if (!port->rx_frames)
-		goto err_tx;
-	free_all(port);
-	return 0;
-
-err_tx:
-	free_frames(port, port->tx_frames, u4_limits.tx_slots, DMA_TO_DEVICE);
-	port->tx_frames = NULL;
-err_list:
-	kvfree(port->free);
-	port->free = NULL;
-	return -ENOMEM;
-}
-
-static void close_frames(struct u4_port *port)
-{
-	free_frames(port, port->rx_frames, u4_limits.rx_tokens,
-		    DMA_FROM_DEVICE);
-	free_frames(port, port->tx_frames, u4_limits.tx_slots, DMA_TO_DEVICE);
-	kvfree(port->free);
-	port->rx_frames = NULL;
-	port->tx_frames = NULL;
-	port->free = NULL;
 }
 
 /**
- * u4_port_open() - get rings and buffers
+ * u4_port_open() - get rings and receive buffers
  * @port: the port, zeroed but for its rail
  * @nhi: the controller
  *
@@ -383,11 +399,18 @@ int u4_port_open(struct u4_port *port, struct tb_nhi *nhi)
 	if (!port->rx)
 		goto err_tx;
 	port->dev = tb_ring_dma_device(port->tx);
-	ret = open_frames(port);
-	if (ret)
+	ret = -ENOMEM;
+	port->tx_frames = new_tx_frames(port);
+	if (!port->tx_frames)
 		goto err_rx;
+	ret = ensure_pool(port);
+	if (ret)
+		goto err_frames;
 	return 0;
 
+err_frames:
+	kvfree(port->tx_frames);
+	port->tx_frames = NULL;
 err_rx:
 	tb_ring_free(port->rx);
 	port->rx = NULL;
@@ -398,197 +421,20 @@ err_tx:
 }
 
 /**
- * u4_port_close() - give rings and buffers back
+ * u4_port_close() - give rings and receive buffers back
  * @port: the port, stopped
  */
 void u4_port_close(struct u4_port *port)
 {
-	close_frames(port);
-	if (port->rx)
-		tb_ring_free(port->rx);
-	if (port->tx)
-		tb_ring_free(port->tx);
-	kvfree(port->loop);
+	/* A link may hold it, but not what it was mapped for. */
+	if (port->pool)
+		u4_pool_unmap(port->pool);
+	u4_pool_put(port->pool);
+	kvfree(port->tx_frames);
+	tb_ring_free(port->rx);
+	tb_ring_free(port->tx);
+	port->pool = NULL;
+	port->tx_frames = NULL;
 	port->rx = NULL;
 	port->tx = NULL;
-	port->loop = NULL;
-}
-
-/* Loopback */
-
-/**
- * u4_port_open_loop() - get buffers for a port that leads back to itself
- * @port: the port, zeroed
- *
- * Return: 0 or -ENOMEM.
- */
-int u4_port_open_loop(struct u4_port *port)
-{
-	int ret;
-
-	port->loop = kvcalloc(u4_limits.rx_ring, sizeof(*port->loop),
-			      GFP_KERNEL);
-	if (!port->loop)
-		return -ENOMEM;
-	ret = open_frames(port);
-	if (ret) {
-		kvfree(port->loop);
-		port->loop = NULL;
-	}
-	return ret;
-}
-
-static struct u4_loop_entry *loop_entry(struct u4_port *port, u32 i)
-{
-	return &port->loop[(port->loop_head + i) % u4_limits.rx_ring];
-}
-
-/* No room is loss, from which the core recovers. */
-static void loop_post(struct u4_port *port, u16 slot, u16 len)
-{
-	u32 token;
-
-	if (port->loop_count == u4_limits.rx_ring || !pop_free(port, &token))
-		return;
-	memcpy(port->rx_frames[token].data, port->tx_frames[slot].data, len);
-	*loop_entry(port, port->loop_count++) = (struct u4_loop_entry) {
-		.token = token,
-		.slot = slot,
-		.len = len,
-	};
-}
-
-static void loop_poll(struct u4_port *port, struct usb4_core_arrived *arrived)
-{
-	struct u4_loop_entry *entry;
-	u32 i;
-
-	for (i = 0; i < USB4_CORE_BATCH && port->loop_count; i++) {
-		entry = loop_entry(port, 0);
-		arrived->frames[i] = (struct usb4_core_frame) {
-			.bytes = port->rx_frames[entry->token].data,
-			.token = entry->token,
-			.len = entry->len,
-		};
-		arrived->sent[i] = (struct usb4_core_sent) {
-			.slot = entry->slot,
-		};
-		port->tx_frames[entry->slot].busy = false;
-		port->loop_head = (port->loop_head + 1) % u4_limits.rx_ring;
-		port->loop_count--;
-	}
-	arrived->frame_count = i;
-	arrived->sent_count = i;
-}
-
-/* What the core calls */
-
-void usb4_home_port_poll(size_t handle, struct usb4_core_arrived *arrived)
-{
-	struct u4_port *port = to_port(handle);
-
-	if (port->loop) {
-		loop_poll(port, arrived);
-		return;
-	}
-	arrived->sent_count = poll_tx(port, arrived->sent);
-	arrived->frame_count = poll_rx(port, arrived->frames);
-}
-
-void usb4_home_port_arm(size_t handle)
-{
-	struct u4_port *port = to_port(handle);
-
-	if (port->rx && test_and_clear_bit(MASKED, &port->masked))
-		tb_ring_poll_complete(port->rx);
-}
-
-/*
- * The core names only buffers it has, and only bytes within them. Should it
- * have erred, a frame is lost or wrong, and nothing else is touched.
- */
-static u8 *tx_bytes(struct u4_port *port, u16 slot, size_t at, size_t len)
-{
-	if (WARN_ON_ONCE(slot >= u4_limits.tx_slots ||
-			 at + len > U4_FRAME_SIZE))
-		return NULL;
-	return port->tx_frames[slot].data + at;
-}
-
-void usb4_home_port_write(size_t handle, u16 slot, u16 at, const u8 *bytes,
-			  size_t len)
-{
-	u8 *to = tx_bytes(to_port(handle), slot, at, len);
-
-	if (to)
-		memcpy(to, bytes, len);
-}
-
-void usb4_home_port_gather(size_t handle, u16 slot, u16 at, u16 len, size_t mem,
-			   u64 offset)
-{
-	u8 *to = tx_bytes(to_port(handle), slot, at, len);
-
-	if (to)
-		u4_mem_read((struct u4_mem *)mem, offset, to, len);
-}
-
-void usb4_home_port_seal(size_t handle, u16 slot, u16 from, u16 to)
-{
-	u8 *bytes = tx_bytes(to_port(handle), slot, 0, to + sizeof(__le32));
-	__le32 crc;
-
-	if (!bytes || WARN_ON_ONCE(from > to))
-		return;
-	crc = cpu_to_le32(usb4_home_crc32c(0, bytes + from, to - from));
-	memcpy(bytes + to, &crc, sizeof(crc));
-}
-
-void usb4_home_port_post(size_t handle, u8 rail, u16 slot, u16 len,
-			 const u8 *header)
-{
-	struct u4_port *port = to_port(handle);
-	u8 *bytes = tx_bytes(port, slot, 0, len);
-	struct u4_frame *tx;
-
-	if (!bytes || WARN_ON_ONCE(len < U4_HEADER))
-		return;
-	tx = &port->tx_frames[slot];
-	/* A frame that is on a ring's list twice would break the list. */
-	if (WARN_ON_ONCE(tx->busy))
-		return;
-	memcpy(bytes, header, U4_HEADER);
-	tx->busy = true;
-	if (port->loop) {
-		loop_post(port, slot, len);
-		return;
-	}
-	dma_sync_single_for_device(port->dev, tx->ring.buffer_phy, len,
-				   DMA_TO_DEVICE);
-	/* 12 bits: 0 stands for 4096 */
-	tx->ring.size = len;
-	tx->ring.sof = U4_PDF_START;
-	tx->ring.eof = U4_PDF_END;
-	if (tb_ring_tx(port->tx, &tx->ring))
-		tx->busy = false;
-	else
-		port->posted++;
-}
-
-void usb4_home_port_scatter(size_t handle, u32 token, u16 at, u16 len,
-			    size_t mem, u64 offset)
-{
-	struct u4_port *port = to_port(handle);
-
-	if (WARN_ON_ONCE(token >= u4_limits.rx_tokens ||
-			 at + len > U4_FRAME_SIZE))
-		return;
-	u4_mem_write((struct u4_mem *)mem, offset,
-		     port->rx_frames[token].data + at, len);
-}
-
-void usb4_home_port_release(size_t handle, u32 token)
-{
-	if (!WARN_ON_ONCE(token >= u4_limits.rx_tokens))
-		push_free(to_port(handle), token);
 }

@@ -54,7 +54,7 @@ int u4_source(struct u4_client *client, void *data)
 }
 
 static int put_peers(struct usb4_ring_peers *arg, u32 count,
-		     const struct usb4_core_peer *peers, const bool *up)
+		     const struct u4_peer *peers)
 {
 	u8 __user *to = u64_to_user_ptr(arg->peers);
 	struct usb4_ring_peer peer;
@@ -65,10 +65,10 @@ static int put_peers(struct usb4_ring_peers *arg, u32 count,
 		peer = (struct usb4_ring_peer) {
 			.node_low = peers[i].node.low,
 			.node_high = peers[i].node.high,
-			.state = up[i] ? USB4_RING_PEER_UP :
-					 USB4_RING_PEER_CONNECTING,
-			.rails = up[i],
-			.rate_mbps = up[i] ? peers[i].rate_mbps : 0,
+			.state = peers[i].rails ? USB4_RING_PEER_UP :
+						  USB4_RING_PEER_CONNECTING,
+			.rails = peers[i].rails,
+			.rate_mbps = peers[i].rate_mbps,
 		};
 		if (copy_to_user(to, &peer, known) ||
 		    clear_user(to + known, arg->stride - known))
@@ -80,8 +80,7 @@ static int put_peers(struct usb4_ring_peers *arg, u32 count,
 int u4_list_peers(struct u4_client *client, void *data)
 {
 	struct usb4_ring_peers *arg = data;
-	struct usb4_core_peer *peers;
-	bool up[MAX_PEERS];
+	struct u4_peer *peers;
 	u32 room;
 	int ret;
 
@@ -94,8 +93,8 @@ int u4_list_peers(struct u4_client *client, void *data)
 	if (!peers)
 		return -ENOMEM;
 	room = min(arg->count, MAX_PEERS);
-	arg->count = u4_rails_list(peers, up, room);
-	ret = put_peers(arg, min(arg->count, room), peers, up);
+	arg->count = u4_rails_list(peers, MAX_PEERS);
+	ret = put_peers(arg, min(arg->count, room), peers);
 	kfree(peers);
 	return ret;
 }

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Rails: what happens between a cable's being there and a link's being up.
+ * Rails: what happens between a cable's being there and its carrying data.
  *
  * In C because of paths, rings and work items. What is said and done when is
  * the state machine's business (crates/engine/src/bringup.rs); a rail's work
  * item feeds it and carries out its orders. Only that work item touches the
- * machine, the port and the link; everybody else leaves word and queues it.
+ * machine; everybody else leaves word and queues it (rails.c).
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
-#include <linux/random.h>
 #include <linux/slab.h>
-#include <linux/uuid.h>
 
-#include "usb4_rdma.h"
-
-/* Control messages that can wait; more are lost, as on the cable. */
-#define INBOX		8
+#include "rail.h"
 
 /* Packets the control channel may look at after it has sent them. */
 #define PACKETS		4
@@ -27,93 +22,19 @@
 /* When to look for a ring or memory again that could not be had. */
 #define RETRY_MS	2000
 
-/*
- * How long a cable rests that leads to a host which another one leads to as
- * well, and as much again at random: should the two hosts have chosen different
- * cables, they give both up, and are not to come back in step.
- */
-#define REST_MS		1500
-
-/* Bits of &u4_rail.events. */
-enum {
-	EVENT_CLOSE,		/* say BYE and end */
-	EVENT_DOWN,		/* the core has given the link up */
-	EVENT_STRANGE,		/* frames of an unknown session: @strange */
-};
-
 /* USB4 routers' "network" service: thunderbolt_net wants a ring for each. */
 #define NETWORK_KEY	"network"
 
 /* The first ring is the control channel's (nhi.c). */
 #define CONTROL_RINGS	1
 
-/**
- * struct u4_rail - one cable's worth of rings and paths
- * @list: on the list of rails
- * @svc: the service it belongs to
- * @xd: the host at the other end
- * @work: everything that is done for it
- * @closed: @work has ended, paths and rings are gone
- * @inbox: control messages not yet looked at, under u4_rails_lock
- * @inbox_head: the first of them
- * @inbox_count: how many
- * @events: what else has happened: EVENT_*
- * @strange: tag of frames of an unknown session
- * @running: between u4_rail_start() and u4_rail_stop()
- * @node: the peer of the last session
- * @node_known: there has been one
- * @link_up: there is a link, under u4_rails_lock
- * @peer: what its session was agreed with, under u4_rails_lock
- * @port: rings and buffers
- * @opened: @port has them
- * @complained: it has been said that it has not
- * @redundant: it has been said that another cable leads there
- * @rest_until: no session before this time, in jiffies
- * @out_hop: HopID of our frames
- * @in_hop: HopID of the peer's, 0 if none is reserved
- * @fsm: the state machine, %NULL if there is none
- * @fsm_memory: where it lives
- * @order: what it wants
- * @packets: control messages on their way out
- * @packet_next: the next one to use
- */
-struct u4_rail {
-	struct list_head list;
-	struct tb_service *svc;
-	struct tb_xdomain *xd;
-	struct delayed_work work;
-	struct completion closed;
-
-	u8 inbox[INBOX][USB4_CORE_CONTROL];
-	u32 inbox_head;
-	u32 inbox_count;
-	unsigned long events;
-	u64 strange;
-	bool running;
-	bool node_known;
-	bool link_up;
-	struct usb4_core_node node;
-	struct usb4_core_peer peer;
-
-	struct u4_port port;
-	bool opened;
-	bool complained;
-	bool redundant;
-	unsigned long rest_until;
-	int out_hop;
-	int in_hop;
-	struct usb4_core_rail *fsm;
-	void *fsm_memory;
-	struct usb4_core_order order;
-	void *packets;
-	u32 packet_next;
-};
-
-static LIST_HEAD(u4_rails);
-static DEFINE_SPINLOCK(u4_rails_lock);
 static struct workqueue_struct *u4_rails_wq;
 
-static void kick(struct u4_rail *rail)
+/**
+ * u4_rail_kick() - have a rail's work item run now
+ * @rail: the rail
+ */
+void u4_rail_kick(struct u4_rail *rail)
 {
 	mod_delayed_work(u4_rails_wq, &rail->work, 0);
 }
@@ -266,8 +187,6 @@ static void disable_paths(struct u4_rail *rail)
 {
 	if (!rail->in_hop)
 		return;
-	if (!rail->xd->is_unplugged)
-		u4_port_drain(&rail->port);
 	if (tb_xdomain_disable_paths(rail->xd, rail->out_hop,
 				     rail->port.tx->hop, rail->in_hop,
 				     rail->port.rx->hop))
@@ -275,89 +194,6 @@ static void disable_paths(struct u4_rail *rail)
 	u4_port_stop(&rail->port);
 	tb_xdomain_release_in_hopid(rail->xd, rail->in_hop);
 	rail->in_hop = 0;
-}
-
-/* Megabits per second on their way out. */
-static u32 rate_of(const struct tb_xdomain *xd)
-{
-	/* Gb/s of one lane */
-	u32 lane = xd->link_speed * 1000;
-
-	switch (xd->link_width) {
-	case TB_LINK_WIDTH_DUAL:
-		return 2 * lane;
-	case TB_LINK_WIDTH_ASYM_TX:
-		return 3 * lane;
-	default:
-		return lane;
-	}
-}
-
-/*
- * A link has one rail, so far. A session without a link would look good to the
- * peer: it ends, and is tried again later, when the other may be gone.
- */
-static void rest(struct u4_rail *rail, const struct usb4_core_peer *peer)
-{
-	if (!rail->redundant)
-		dev_info(&rail->svc->dev,
-			 "another cable leads to " U4_NODE_FMT "; this one is in reserve\n",
-			 peer->node.high, peer->node.low);
-	rail->redundant = true;
-	rail->rest_until = jiffies + msecs_to_jiffies(REST_MS +
-						      get_random_u32_below(REST_MS));
-	usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_CLOSE, 0);
-}
-
-static void link_up(struct u4_rail *rail, struct usb4_core_peer *peer)
-{
-	struct u4_link *link;
-
-	peer->rate_mbps = rate_of(rail->xd);
-	link = u4_link_start(&rail->port, peer);
-	if (IS_ERR(link)) {
-		if (PTR_ERR(link) == -EEXIST)
-			rest(rail, peer);
-		else
-			dev_warn(&rail->svc->dev,
-				 "no link to " U4_NODE_FMT ": error %ld\n",
-				 peer->node.high, peer->node.low,
-				 PTR_ERR(link));
-		return;
-	}
-	rail->redundant = false;
-	spin_lock(&u4_rails_lock);
-	rail->node = peer->node;
-	rail->node_known = true;
-	rail->peer = *peer;
-	rail->link_up = true;
-	spin_unlock(&u4_rails_lock);
-	wake_up_all(&u4_links_wait);
-	pr_info("link to " U4_NODE_FMT " up, rail 0 over %s, %u Mb/s\n",
-		peer->node.high, peer->node.low, dev_name(&rail->xd->dev),
-		peer->rate_mbps);
-}
-
-static const char *const down_reasons[] = {
-	"", "replaced by a new session", "the peer has closed it",
-	"the peer does not know it any more", "closed",
-};
-
-static void link_down(struct u4_rail *rail, u32 reason)
-{
-	bool up;
-
-	spin_lock(&u4_rails_lock);
-	up = rail->link_up;
-	rail->link_up = false;
-	spin_unlock(&u4_rails_lock);
-	u4_link_stop(&rail->port);
-	if (up)
-		pr_info("link to " U4_NODE_FMT " down: %s\n",
-			rail->node.high, rail->node.low,
-			rail->xd->is_unplugged ? "the cable is gone" :
-			reason < ARRAY_SIZE(down_reasons) ?
-			down_reasons[reason] : "");
 }
 
 static void send(struct u4_rail *rail, const u8 *message)
@@ -414,10 +250,10 @@ static void carry_out(struct u4_rail *rail)
 					     USB4_CORE_RAIL_PATHS_DISABLED, 0);
 			break;
 		case USB4_CORE_ORDER_UP:
-			link_up(rail, &order->peer);
+			u4_join_up(rail, &order->peer);
 			break;
 		case USB4_CORE_ORDER_DOWN:
-			link_down(rail, order->value);
+			u4_join_down(rail, order->value);
 			break;
 		}
 	}
@@ -454,6 +290,11 @@ static void feed(struct u4_rail *rail)
 	if (test_and_clear_bit(EVENT_STRANGE, &rail->events))
 		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_STRANGE,
 				     READ_ONCE(rail->strange));
+	if (test_and_clear_bit(EVENT_SHOW, &rail->events))
+		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_SHOW,
+				     READ_ONCE(rail->show));
+	if (test_and_clear_bit(EVENT_JOINED, &rail->events))
+		u4_join_take(rail);
 	carry_out(rail);
 	while (take_message(rail, message)) {
 		dev_dbg(&rail->svc->dev, "message %u has come\n",
@@ -503,6 +344,7 @@ static void rail_work(struct work_struct *work)
 	if (usb4_core_rail_is_closed(rail->fsm)) {
 		/* The next one begins anew, if there is to be one. */
 		rail->fsm = NULL;
+		u4_join_forget(rail);
 		again(rail, 0);
 		return;
 	}
@@ -524,10 +366,11 @@ static void rail_work(struct work_struct *work)
 struct u4_rail *u4_rail_new(struct tb_service *svc)
 {
 	struct u4_rail *rail;
+	int ret = -ENOMEM;
 
 	rail = kzalloc_obj(*rail, GFP_KERNEL);
 	if (!rail)
-		return ERR_PTR(-ENOMEM);
+		return ERR_PTR(ret);
 	rail->svc = svc;
 	rail->xd = tb_service_parent(svc);
 	dev_dbg(&svc->dev, "a cable to a host with this service\n");
@@ -540,16 +383,18 @@ struct u4_rail *u4_rail_new(struct tb_service *svc)
 	rail->packets = kcalloc(PACKETS, u4_service_packet_size(), GFP_KERNEL);
 	if (!rail->packets)
 		goto err_fsm;
-	spin_lock(&u4_rails_lock);
-	list_add_tail(&rail->list, &u4_rails);
-	spin_unlock(&u4_rails_lock);
+	ret = u4_rails_add(rail);
+	if (ret)
+		goto err_packets;
 	return rail;
 
+err_packets:
+	kfree(rail->packets);
 err_fsm:
 	kvfree(rail->fsm_memory);
 err_rail:
 	kfree(rail);
-	return ERR_PTR(-ENOMEM);
+	return ERR_PTR(ret);
 }
 
 /**
@@ -560,7 +405,7 @@ void u4_rail_start(struct u4_rail *rail)
 {
 	reinit_completion(&rail->closed);
 	WRITE_ONCE(rail->running, true);
-	kick(rail);
+	u4_rail_kick(rail);
 }
 
 /**
@@ -576,7 +421,7 @@ void u4_rail_stop(struct u4_rail *rail)
 		return;
 	WRITE_ONCE(rail->running, false);
 	set_bit(EVENT_CLOSE, &rail->events);
-	kick(rail);
+	u4_rail_kick(rail);
 	wait_for_completion(&rail->closed);
 	cancel_delayed_work_sync(&rail->work);
 	clear_bit(EVENT_CLOSE, &rail->events);
@@ -600,9 +445,7 @@ void u4_rail_shutdown(struct u4_rail *rail)
  */
 void u4_rail_free(struct u4_rail *rail)
 {
-	spin_lock(&u4_rails_lock);
-	list_del(&rail->list);
-	spin_unlock(&u4_rails_lock);
+	u4_rails_del(rail);
 	/* Nobody finds it any more; somebody may just have. */
 	cancel_delayed_work_sync(&rail->work);
 	close_port(rail);
@@ -610,108 +453,6 @@ void u4_rail_free(struct u4_rail *rail)
 	kvfree(rail->fsm_memory);
 	kfree(rail);
 	wake_up_all(&u4_links_wait);
-}
-
-/**
- * u4_rail_receive() - a control message has come
- * @route: from which direction
- * @local: UUID of the router it was for
- * @remote: UUID of the router it is from
- * @message: the message
- *
- * Return: whether there is such a rail.
- */
-bool u4_rail_receive(u64 route, const uuid_t *local, const uuid_t *remote,
-		     const u8 *message)
-{
-	struct u4_rail *rail;
-	u32 at;
-
-	spin_lock(&u4_rails_lock);
-	list_for_each_entry(rail, &u4_rails, list) {
-		if (rail->xd->route != route ||
-		    !uuid_equal(rail->xd->local_uuid, local) ||
-		    !uuid_equal(rail->xd->remote_uuid, remote))
-			continue;
-		if (rail->inbox_count < INBOX) {
-			at = (rail->inbox_head + rail->inbox_count) % INBOX;
-			memcpy(rail->inbox[at], message, USB4_CORE_CONTROL);
-			rail->inbox_count++;
-		}
-		kick(rail);
-		spin_unlock(&u4_rails_lock);
-		return true;
-	}
-	spin_unlock(&u4_rails_lock);
-	return false;
-}
-
-void usb4_home_port_strange(size_t handle, u8 index, u64 tag)
-{
-	struct u4_rail *rail = ((struct u4_port *)handle)->rail;
-
-	if (!rail)
-		return;
-	WRITE_ONCE(rail->strange, tag);
-	set_bit(EVENT_STRANGE, &rail->events);
-	kick(rail);
-}
-
-void usb4_home_port_down(size_t handle)
-{
-	struct u4_rail *rail = ((struct u4_port *)handle)->rail;
-
-	if (!rail)
-		return;
-	set_bit(EVENT_DOWN, &rail->events);
-	kick(rail);
-}
-
-/**
- * u4_rails_expect() - whether a host may yet show up
- * @node: the host
- *
- * Return: whether a cable leads there, or to somebody who has not said who.
- */
-bool u4_rails_expect(const struct usb4_core_node *node)
-{
-	struct u4_rail *rail;
-	bool found = false;
-
-	spin_lock(&u4_rails_lock);
-	list_for_each_entry(rail, &u4_rails, list)
-		if (!rail->node_known || (rail->node.low == node->low &&
-					  rail->node.high == node->high))
-			found = true;
-	spin_unlock(&u4_rails_lock);
-	return found;
-}
-
-/**
- * u4_rails_list() - the peers there are
- * @peers: where to put them
- * @up: for each, whether there is a link
- * @room: how many there is room for
- *
- * Return: how many there are.
- */
-u32 u4_rails_list(struct usb4_core_peer *peers, bool *up, u32 room)
-{
-	struct u4_rail *rail;
-	u32 count = 0;
-
-	spin_lock(&u4_rails_lock);
-	list_for_each_entry(rail, &u4_rails, list) {
-		if (!rail->node_known)
-			continue;
-		if (count < room) {
-			peers[count] = rail->peer;
-			up[count] = rail->link_up;
-		}
-		count++;
-	}
-	spin_unlock(&u4_rails_lock);
-	return count;
 }
 
 /**

@@ -57,7 +57,8 @@ struct usb4_core_addr {
  * @rx_ring: descriptors of a receive ring
  * @tx_ring: descriptors of a transmit ring
  * @tx_slots: transmit buffers of a link
- * @rx_tokens: receive buffers of a link
+ * @rx_tokens: receive buffers of a rail: those of a link's rail r begin with r
+ *	times this
  * @grace: nanoseconds the hand-over timer runs
  * @max_depth: entries of a queue
  * @max_message: bytes of a message
@@ -68,6 +69,8 @@ struct usb4_core_addr {
  * @max_mrs: memory regions of a client
  * @default_ahs: address handles of an endpoint whose creator did not say
  * @max_mr_bytes: bytes of a client's memory regions
+ * @max_rails: rails, of all links together
+ * @link_rails: rails of a link
  */
 struct usb4_core_limits {
 	u32 max_links;
@@ -85,6 +88,8 @@ struct usb4_core_limits {
 	u32 max_mrs;
 	u32 default_ahs;
 	u64 max_mr_bytes;
+	u32 max_rails;
+	u32 link_rails;
 };
 
 /**
@@ -99,6 +104,8 @@ struct usb4_core_limits {
  * @max_reads: reads and atomics it answers at a time
  * @ring: slots of its receive ring
  * @rate_mbps: what the rail is taken to carry until that is measured
+ * @join: the join nonce the peer shows
+ * @shown: the one this side shows
  */
 struct usb4_core_peer {
 	struct usb4_core_node node;
@@ -111,6 +118,8 @@ struct usb4_core_peer {
 	u32 max_reads;
 	u32 ring;
 	u32 rate_mbps;
+	u64 join;
+	u64 shown;
 };
 
 enum usb4_core_order_kind {
@@ -143,6 +152,7 @@ enum usb4_core_rail_event {
 	USB4_CORE_RAIL_STRANGE		= 3,
 	USB4_CORE_RAIL_CLOSE		= 4,
 	USB4_CORE_RAIL_ABORT		= 5,
+	USB4_CORE_RAIL_SHOW		= 6,
 };
 
 /**
@@ -298,11 +308,13 @@ enum usb4_core_queue_kind {
 /* The same numbers are asserted in crates/kobj/src/abi.rs. */
 static_assert(sizeof(struct usb4_core_node) == 16);
 static_assert(sizeof(struct usb4_core_addr) == 24);
-static_assert(sizeof(struct usb4_core_limits) == 64);
+static_assert(sizeof(struct usb4_core_limits) == 72);
 static_assert(offsetof(struct usb4_core_limits, max_mr_bytes) == 56);
-static_assert(sizeof(struct usb4_core_peer) == 64);
+static_assert(offsetof(struct usb4_core_limits, link_rails) == 68);
+static_assert(sizeof(struct usb4_core_peer) == 80);
 static_assert(offsetof(struct usb4_core_peer, rate_mbps) == 60);
-static_assert(sizeof(struct usb4_core_order) == 168);
+static_assert(offsetof(struct usb4_core_peer, shown) == 72);
+static_assert(sizeof(struct usb4_core_order) == 184);
 static_assert(offsetof(struct usb4_core_order, peer) == 104);
 static_assert(sizeof(struct usb4_core_frame) == 16);
 static_assert(sizeof(struct usb4_core_sent) == 4);
@@ -333,7 +345,10 @@ u64 usb4_core_rail_deadline(const struct usb4_core_rail *rail);
 bool usb4_core_rail_is_closed(const struct usb4_core_rail *rail);
 u32 usb4_core_rail_refused(const struct usb4_core_rail *rail);
 
-/* Links: crates/kobj/src/links.rs; usb4_core_link_end() may sleep */
+/*
+ * Links: crates/kobj/src/links.rs; usb4_core_link_end() may sleep, _detach() is
+ * called inside of an RCU read-side critical section
+ */
 size_t usb4_core_link_size(const struct usb4_core *core,
 			   const struct usb4_core_peer *peer);
 struct usb4_core_link *usb4_core_link_new(const struct usb4_core *core,
@@ -342,11 +357,32 @@ struct usb4_core_link *usb4_core_link_new(const struct usb4_core *core,
 					  s32 *error);
 s32 usb4_core_link_end(const struct usb4_core *core,
 		       const struct usb4_core_link *link);
+s32 usb4_core_link_attach(const struct usb4_core *core,
+			  const struct usb4_core_link *link, u8 rail,
+			  const struct usb4_core_peer *peer);
+s32 usb4_core_link_detach(const struct usb4_core *core,
+			  const struct usb4_core_link *link, u8 rail);
+u32 usb4_core_link_index(const struct usb4_core_link *link);
 bool usb4_core_link_is_up(const struct usb4_core *core,
 			  const struct usb4_core_node *node);
 bool usb4_core_link_status(const struct usb4_core *core,
 			   const struct usb4_core_link *link,
 			   struct usb4_core_link_status *status);
+
+/*
+ * Which rails belong to one link: crates/kobj/src/joins.rs; one at a time,
+ * inside of an RCU read-side critical section
+ */
+enum { USB4_CORE_PLACE_OWN = -1, USB4_CORE_PLACE_NOWHERE = -2 };
+s32 usb4_core_rail_place(const struct usb4_core *core, u32 rail,
+			 const struct usb4_core_peer *peer);
+void usb4_core_rail_began(const struct usb4_core *core, u32 rail,
+			  const struct usb4_core_link *link,
+			  const struct usb4_core_peer *peer);
+bool usb4_core_rail_gone(const struct usb4_core *core, u32 rail);
+void usb4_core_rail_closed(const struct usb4_core *core, u32 rail);
+void usb4_core_link_joined(const struct usb4_core *core,
+			   const struct usb4_core_link *link);
 
 /*
  * Driving them: crates/kobj/src/drive.rs. usb4_core_submit(), _progress() and
@@ -411,7 +447,14 @@ u64 usb4_home_fetch_add(size_t mem, u64 offset, u64 add);
 u64 usb4_home_compare_swap(size_t mem, u64 offset, u64 compare, u64 swap);
 void usb4_home_store(size_t mem, u64 offset, u64 value);
 
-/* Of a port: port.c and link.c; all of them with a lock held */
+/* Of a rail: rail.c; with a lock held */
+void usb4_home_rail_show(u32 rail, u64 nonce);
+
+/*
+ * Of a link, which is what @port names: frames.c and link.c. All of them inside
+ * of an RCU read-side critical section, but for _release(), which may be called
+ * without; with a lock held
+ */
 void usb4_home_port_write(size_t port, u16 slot, u16 at, const u8 *bytes,
 			  size_t len);
 void usb4_home_port_gather(size_t port, u16 slot, u16 at, u16 len, size_t mem,
@@ -427,5 +470,7 @@ void usb4_home_port_arm(size_t port);
 void usb4_home_port_hand_over(size_t port);
 void usb4_home_port_strange(size_t port, u8 rail, u64 tag);
 void usb4_home_port_down(size_t port);
+void usb4_home_port_joined(size_t port);
+void usb4_home_port_chosen(size_t port);
 
 #endif /* USB4_CORE_H */

@@ -8,24 +8,26 @@
  *   client->lock           a client's objects, around everything that makes or
  *                          destroys one; mutex
  *   rail->work             a work item does not run twice at a time: the
- *                          state machine, paths, rings and link of a rail
+ *                          state machine, paths and rings of a rail
+ *   u4_links_lock          links, and which rails they have; mutex
  *   the core's own         see crates/device; spinlocks
- *   port->lock             free receive buffers; spinlock, a leaf but for
+ *   pool->lock             free receive buffers; spinlock, a leaf but for
  *   ring->lock             tb_ring_*(), which disables interrupts
  *
  *   u4_rails_lock          list of rails, their inboxes; spinlock, a leaf
  *
- * A rail's link goes while clients may be about to drive it: they are inside of
- * an RCU read-side critical section, and its memory is freed after a grace
- * period.
+ * Links, and rails of links, go while somebody may be about to drive them: that
+ * is done inside of an RCU read-side critical section. A rail's rings are touched
+ * by its work item alone once a grace period has passed since it left its link;
+ * a link's memory is freed after one.
  */
 #ifndef USB4_RDMA_H
 #define USB4_RDMA_H
 
 #include <linux/completion.h>
+#include <linux/atomic.h>
 #include <linux/hrtimer.h>
-#include <linux/llist.h>
-#include <linux/spinlock.h>
+#include <linux/mutex.h>
 #include <linux/thunderbolt.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
@@ -52,71 +54,28 @@
 /* printk format of a node id: its higher half, then its lower one. */
 #define U4_NODE_FMT	"%016llx%016llx"
 
+/* Rails of a link: &usb4_core_limits.link_rails. */
+#define U4_LINK_RAILS	4
+
 struct u4_link;
+struct u4_loop;
+struct u4_pool;
+struct u4_port;
 struct u4_rail;
 
 /**
- * struct u4_frame - a frame buffer and its place in a ring
- * @ring: what tb_ring_*() know it by; @buffer_phy is set once
- * @done: on the list of consumed descriptors (&u4_port.done)
- * @port: its port
- * @data: the buffer, of U4_FRAME_SIZE bytes
- * @busy: transmit: the ring has it
- */
-struct u4_frame {
-	struct ring_frame ring;
-	struct llist_node done;
-	struct u4_port *port;
-	u8 *data;
-	bool busy;
-};
-
-/**
- * struct u4_port - frame buffers and rings of a link
- * @rail: the rail whose rings these are, %NULL for the loopback port
- * @dev: the device the buffers are mapped for, %NULL for the loopback port
- * @tx: transmit ring
- * @rx: receive ring
- * @tx_frames: transmit buffers, by slot
- * @rx_frames: receive buffers, by token
- * @lock: protects @free and @free_count
- * @free: tokens of receive buffers that are neither in the ring nor the
- *	core's
- * @free_count: how many
- * @done: transmit buffers consumed, as far as callbacks told; see port.c
- * @posted: transmit buffers in the ring; used by the link's owner
- * @masked: bit 0: the receive ring's interrupt is masked
- * @rx_bad: frames dropped since the controller flagged them
- * @link: the link, while there is one
- * @loop: loopback: frames posted and not yet taken; used by the link's owner
- * @loop_head: place of the first one in @loop
- * @loop_count: how many
- */
-struct u4_port {
-	struct u4_rail *rail;
-	struct device *dev;
-	struct tb_ring *tx;
-	struct tb_ring *rx;
-	struct u4_frame *tx_frames;
-	struct u4_frame *rx_frames;
-	spinlock_t lock;	/* free, free_count */
-	u32 *free;
-	u32 free_count;
-	struct llist_head done;
-	u32 posted;
-	unsigned long masked;
-	u64 rx_bad;
-	struct u4_link __rcu *link;
-	struct u4_loop_entry *loop;
-	u32 loop_head;
-	u32 loop_count;
-};
-
-/**
- * struct u4_link - a link, its thread and its timer
+ * struct u4_link - a link with its rails, its thread and its timer
  * @core: the link as the core knows it
  * @memory: the block it lives in
- * @peer: what its session was agreed with
+ * @node: the host at the other end
+ * @tx: transmit buffers, by slot
+ * @ports: its rails; changed under u4_links_lock
+ * @pools: receive buffers of its rails, and of those it had whose frames are
+ *	not all done with
+ * @held: for each, how many of its buffers the core has
+ * @first: the rail that is polled first; its owner's
+ * @chosen: clients have it; only ever set
+ * @loop: frames under way, if it is the link of this host to itself
  * @task: the thread that drives it when no client does
  * @timer: hands it over from a client that has left to the thread
  * @woken: the thread has something to look at; see link.c
@@ -124,10 +83,29 @@ struct u4_port {
 struct u4_link {
 	struct usb4_core_link *core;
 	void *memory;
-	struct usb4_core_peer peer;
+	struct usb4_core_node node;
+	u8 **tx;
+	struct u4_port __rcu *ports[U4_LINK_RAILS];
+	struct u4_pool *pools[U4_LINK_RAILS];
+	atomic_t held[U4_LINK_RAILS];
+	u32 first;
+	bool chosen;
+	struct u4_loop *loop;
 	struct task_struct *task;
 	struct hrtimer timer;
 	int woken;
+};
+
+/**
+ * struct u4_peer - a host that has been heard of
+ * @node: its name
+ * @rails: rails of the link to it, 0 if there is none
+ * @rate_mbps: what they are taken to carry together
+ */
+struct u4_peer {
+	struct usb4_core_node node;
+	u32 rails;
+	u32 rate_mbps;
 };
 
 /* The device; set before anything else can be called. */
@@ -146,23 +124,21 @@ void u4_mem_read(const struct u4_mem *mem, u64 offset, void *to, size_t len);
 void u4_mem_write(const struct u4_mem *mem, u64 offset, const void *from,
 		  size_t len);
 
-/* port.c */
-int u4_port_open(struct u4_port *port, struct tb_nhi *nhi);
-void u4_port_close(struct u4_port *port);
-int u4_port_start(struct u4_port *port);
-void u4_port_drain(struct u4_port *port);
-void u4_port_stop(struct u4_port *port);
-int u4_port_open_loop(struct u4_port *port);
-
 /* link.c */
-struct u4_link *u4_link_start(struct u4_port *port,
-			      const struct usb4_core_peer *peer);
-void u4_link_stop(struct u4_port *port);
+extern struct mutex u4_links_lock;
+struct u4_link *u4_link_new(const struct usb4_core_peer *peer);
+void u4_link_go(struct u4_link *link);
+void u4_link_stop(struct u4_link *link);
+int u4_link_attach(struct u4_link *link, struct u4_port *port,
+		   const struct usb4_core_peer *peer);
+void u4_link_detach(struct u4_link *link, struct u4_port *port, bool drain);
 void u4_link_interrupt(struct u4_port *port);
 
 /* loop.c */
 int u4_loop_start(void);
 void u4_loop_stop(void);
+void u4_loop_post(struct u4_link *link, u16 slot, u16 len);
+void u4_loop_poll(struct u4_link *link, struct usb4_core_arrived *arrived);
 
 /* rail.c */
 int u4_rails_init(void);
@@ -176,8 +152,10 @@ bool u4_rail_receive(u64 route, const uuid_t *local, const uuid_t *remote,
 		     const u8 *message);
 void u4_rail_strange(struct u4_rail *rail, u64 tag);
 void u4_rail_down(struct u4_rail *rail);
+void u4_rail_joined(struct u4_rail *rail);
+void u4_rail_chosen(struct u4_rail *rail);
 bool u4_rails_expect(const struct usb4_core_node *node);
-u32 u4_rails_list(struct usb4_core_peer *peers, bool *up, u32 room);
+u32 u4_rails_list(struct u4_peer *peers, u32 room);
 
 /* service.c */
 int u4_service_init(void);

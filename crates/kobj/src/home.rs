@@ -37,6 +37,7 @@ unsafe extern "C" {
     safe fn usb4_home_port_strange(port: usize, rail: u8, tag: u64);
     safe fn usb4_home_port_down(port: usize);
     safe fn usb4_home_port_joined(port: usize);
+    safe fn usb4_home_port_chosen(port: usize);
     safe fn usb4_home_rail_show(rail: u32, nonce: u64);
 }
 
@@ -155,6 +156,11 @@ impl KernelPort {
     /// The link has failed.
     pub(crate) fn down(self) {
         usb4_home_port_down(self.0);
+    }
+
+    /// Clients have got the link.
+    pub(crate) fn chosen(self) {
+        usb4_home_port_chosen(self.0);
     }
 
     /// The peer has given a nonce: [`crate::joins::usb4_core_link_joined`] is to be called.

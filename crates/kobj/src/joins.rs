@@ -35,8 +35,11 @@ impl Core {
             }
         }
         for number in 0..self.links.len() {
-            if let Some(link) = self.at(number).filter(|_| joins.is_chosen(number)) {
-                self.device.choose(link.id);
+            let Some(link) = self.at(number).filter(|_| joins.is_chosen(number)) else {
+                continue;
+            };
+            if self.device.choose(link.id) {
+                link.port.chosen();
             }
         }
         drop(joins);

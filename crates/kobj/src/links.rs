@@ -209,6 +209,9 @@ pub unsafe extern "C" fn usb4_core_link_new(
     };
     // SAFETY: `cut` has found room for it.
     unsafe { link.write(made) };
+    if config.peer == config.local {
+        core.device.choose(id);
+    }
     *error = 0;
     if let Some(place) = core.place(id) {
         place.store(link, Ordering::Release);
@@ -219,9 +222,6 @@ pub unsafe extern "C" fn usb4_core_link_new(
 /// Apart from its caller, whose stack frame would be too large with this in it.
 #[inline(never)]
 fn add(core: &Core, config: &LinkConfig, storage: LinkStorage) -> Result<LinkId, DeviceError> {
-    if config.peer == config.local {
-        return core.device.add_link(*config, storage);
-    }
     core.device.add_candidate(*config, storage)
 }
 

@@ -8,6 +8,7 @@ mod clock;
 mod fault_script;
 mod faults;
 pub(crate) mod net;
+mod rails;
 mod rdma;
 mod skeleton;
 mod stock;

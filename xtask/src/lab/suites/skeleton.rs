@@ -3,11 +3,11 @@
 
 use super::Tag::{Ci, Full};
 use super::net::{self, SETTLE};
+use super::rails::{self, frames};
 use super::rdma::{self, BringUp, Server};
 use super::{Check, Group, Outcome};
 use crate::interrupt;
 use crate::lab::agent::SIGKILL;
-use crate::lab::emulator::Emulator;
 use crate::lab::session::{Guest, Lab};
 use crate::lab::switch;
 use anyhow::{Context, Result, bail};
@@ -63,6 +63,28 @@ pub(super) const GROUPS: &[Group] = &[
             check("unload", Ci, unload),
             check("conformance-pair", Full, conformance_pair),
             check("unload-ten-times", Full, unload_ten_times),
+        ],
+    },
+    // One port on each of two controllers, as on a Strix Halo.
+    Group {
+        name: "two-cables",
+        topology: "pair2,controllers=2,lanes=1,hops=strix",
+        plan: |_| {},
+        prepare: rails::prepare,
+        checks: &[
+            check("both-carry", Ci, rails::both_carry),
+            check("pull-one", Ci, rails::pull_one),
+            check("unload", Ci, unload),
+        ],
+    },
+    Group {
+        name: "two-cables-one-controller",
+        topology: "pair2",
+        plan: |_| {},
+        prepare: rails::prepare,
+        checks: &[
+            check("both-carry", Full, rails::both_carry),
+            check("pull-one", Full, rails::pull_one),
         ],
     },
     Group {
@@ -213,16 +235,6 @@ fn summary(json: &str) -> Result<String> {
     ))
 }
 
-/// Frames that have crossed the cable.
-fn frames(emulator: &mut Emulator) -> Result<u64> {
-    let answer = emulator.ask("stats")?;
-    let cable = &answer["stats"]["cables"][0];
-    let count = |way: &str| cable[way]["frames"].as_u64();
-    let both = count("forth").zip(count("back"));
-    both.map(|(forth, back)| forth + back)
-        .context("the emulator counts no frames")
-}
-
 /// Pulls the cable while messages cross it. What is outstanding fails and nothing else; when the cable is back, the
 /// same server serves.
 fn cable_pull(lab: &mut Lab) -> Result<Outcome> {
@@ -235,14 +247,14 @@ fn cable_pull(lab: &mut Lab) -> Result<Outcome> {
     };
     let pinged = Server::start(other, "ping")?;
     let server = Server::start(other, "bench")?;
-    let begun = frames(emulator)?;
+    let begun = frames(emulator, 0)?;
     let endless = format!(
         "usb4ctl bench --min 4096 --max 4096 --iterations 10 --megabytes 1000000 {}",
         server.address
     );
     let client = one.start(&["sh", "-c", &endless])?;
     let deadline = Instant::now() + SETTLE;
-    while frames(emulator)? < begun + MOVING {
+    while frames(emulator, 0)? < begun + MOVING {
         interrupt::check()?;
         if Instant::now() > deadline {
             bail!("the client moves nothing");

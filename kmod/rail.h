@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Rails: cables to hosts that have this service, too.
+ */
+#ifndef USB4_RAIL_H
+#define USB4_RAIL_H
+
+#include <linux/completion.h>
+#include <linux/list.h>
+#include <linux/workqueue.h>
+
+#include "port.h"
+
+/* Control messages that can wait; more are lost, as on the cable. */
+#define INBOX		8
+
+/* Bits of &u4_rail.events. */
+enum {
+	EVENT_CLOSE,		/* say BYE and end */
+	EVENT_DOWN,		/* the core has given the link up */
+	EVENT_STRANGE,		/* frames of an unknown session: @strange */
+	EVENT_SHOW,		/* another join nonce is to be shown: @show */
+	EVENT_JOINED,		/* the peer has given a nonce */
+};
+
+/**
+ * struct u4_rail - one cable's worth of rings and paths
+ * @list: on the list of rails
+ * @number: what the core knows it by
+ * @svc: the service it belongs to
+ * @xd: the host at the other end
+ * @work: everything that is done for it
+ * @closed: @work has ended, paths and rings are gone
+ * @inbox: control messages not yet looked at, under u4_rails_lock
+ * @inbox_head: the first of them
+ * @inbox_count: how many
+ * @events: what else has happened: EVENT_*
+ * @strange: tag of frames of an unknown session
+ * @show: join nonce to be shown
+ * @running: between u4_rail_start() and u4_rail_stop()
+ * @peer: what the last session was agreed with, under u4_rails_lock
+ * @node_known: there has been one, under u4_rails_lock
+ * @link_up: it carries data, under u4_rails_lock
+ * @port: rings and buffers
+ * @opened: @port has them
+ * @complained: it has been said that it has not
+ * @rest_until: no session before this time, in jiffies
+ * @out_hop: HopID of our frames
+ * @in_hop: HopID of the peer's, 0 if none is reserved
+ * @fsm: the state machine, %NULL if there is none
+ * @fsm_memory: where it lives
+ * @order: what it wants
+ * @packets: control messages on their way out
+ * @packet_next: the next one to use
+ */
+struct u4_rail {
+	struct list_head list;
+	u32 number;
+	struct tb_service *svc;
+	struct tb_xdomain *xd;
+	struct delayed_work work;
+	struct completion closed;
+
+	u8 inbox[INBOX][USB4_CORE_CONTROL];
+	u32 inbox_head;
+	u32 inbox_count;
+	unsigned long events;
+	u64 strange;
+	u64 show;
+	bool running;
+	bool node_known;
+	bool link_up;
+	struct usb4_core_peer peer;
+
+	struct u4_port port;
+	bool opened;
+	bool complained;
+	unsigned long rest_until;
+	int out_hop;
+	int in_hop;
+	struct usb4_core_rail *fsm;
+	void *fsm_memory;
+	struct usb4_core_order order;
+	void *packets;
+	u32 packet_next;
+};
+
+extern struct list_head u4_rails;
+extern spinlock_t u4_rails_lock;
+
+/* rail.c */
+void u4_rail_kick(struct u4_rail *rail);
+
+/* rails.c */
+int u4_rails_add(struct u4_rail *rail);
+void u4_rails_del(struct u4_rail *rail);
+
+/* join.c */
+void u4_join_up(struct u4_rail *rail, struct usb4_core_peer *peer);
+void u4_join_down(struct u4_rail *rail, u32 reason);
+void u4_join_take(struct u4_rail *rail);
+void u4_join_forget(struct u4_rail *rail);
+
+#endif /* USB4_RAIL_H */
