@@ -43,12 +43,15 @@ pub struct Summary {
 }
 
 /// Seeds a test tries: `default` of them, or as many as `SIM_SEEDS` says, from `SIM_FIRST_SEED` (0) on.
+///
+/// # Panics
+/// One of them is no number: a test that tried the wrong seeds would prove nothing.
 pub fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name, default| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(default)
+    let number = |name, default| match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is to be a number, not {text:?}")),
+        Err(_) => default,
     };
     let first = number("SIM_FIRST_SEED", 0);
     first..first + number("SIM_SEEDS", default)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use usb4_device::{Access, DeviceError, EndpointConfig, EndpointKind, Object, Quota, RegionConfig};
-use usb4_engine::{EpAddr, NodeId, Slab};
+use usb4_engine::{EpAddr, LinkConfig, LinkStorage, NodeId, Slab};
 use usb4_ring_abi::{Cqe, CqeStatus, Op, Rqe, Sqe};
 
 use crate::world::{Memory, Shape, User, World, cq_config, pattern, rma, send, words};
@@ -170,6 +170,33 @@ fn a_host_without_a_link_is_unreachable() {
         device.create_ah(user.client, user.ep, &nowhere),
         Err(DeviceError::Unreachable)
     );
+}
+
+#[test]
+fn clients_are_not_given_a_link_before_it_is_chosen() {
+    let world = World::new();
+    let user = world.user(0, EndpointKind::Datagram);
+    let device = world.device(&user);
+    let stranger = EpAddr {
+        node: NodeId(99),
+        ep: 0,
+        incarnation: 1,
+    };
+    let candidate = || {
+        let config = LinkConfig {
+            tx_slots: 16,
+            ..LinkConfig::new(device.node(), stranger.node)
+        };
+        device.add_candidate(config, LinkStorage::boxed(&config)).unwrap()
+    };
+    let (first, second) = (candidate(), candidate());
+    let handle = || device.create_ah(user.client, user.ep, &stranger);
+    assert_eq!(handle(), Err(DeviceError::Unreachable));
+    assert!(device.choose(second), "it was not chosen before");
+    assert!(!device.choose(second));
+    assert_eq!(device.link_to(stranger.node), Some(second));
+    assert!(handle().is_ok());
+    assert_ne!(first, second);
 }
 
 #[test]
