@@ -100,7 +100,8 @@ impl Session {
         self.ready.pop_front()
     }
 
-    /// Takes the next completion, which must be a success, polling all the time.
+    /// Takes the next completion, which must be a success, polling all the time; but others on this processor, of which
+    /// the peer may be one, get their turn when there is none for a while.
     ///
     /// # Errors
     ///
@@ -111,9 +112,12 @@ impl Session {
             if let Some(done) = self.poll() {
                 return checked(done);
             }
-            let start = start.get_or_insert_with(Instant::now);
-            if start.elapsed() > patience {
+            let waited = start.get_or_insert_with(Instant::now).elapsed();
+            if waited > patience {
                 bail!("the peer did not answer within {patience:?}");
+            }
+            if waited > ALONE {
+                std::thread::yield_now();
             }
         }
     }
@@ -132,6 +136,9 @@ impl Session {
         }
     }
 }
+
+/// How long a processor is kept without a completion: longer than an answer takes that is under way.
+pub(crate) const ALONE: Duration = Duration::from_micros(50);
 
 fn checked(done: Completion) -> Result<Completion> {
     match done.status {

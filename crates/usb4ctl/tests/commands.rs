@@ -22,10 +22,10 @@ fn usb4ctl() -> Command {
     command
 }
 
-/// A server and its address.
-fn ping_server() -> (Server, String) {
+/// A server of a command, and its address.
+fn serve(command: &str) -> (Server, String) {
     let mut server = usb4ctl()
-        .args(["ping", "--serve"])
+        .args([command, "--serve"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -38,12 +38,33 @@ fn ping_server() -> (Server, String) {
 
 #[test]
 fn a_server_answers_more_pings_than_it_may_have_handles() {
-    let (_server, address) = ping_server();
+    let (_server, address) = serve("ping");
     let ping = usb4ctl()
         .args(["ping", address.trim(), "--count", "1500", "--interval", "0"])
         .output()
         .unwrap();
     assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
+}
+
+#[test]
+fn a_benchmark_that_is_broken_off_does_not_hold_up_the_next_one() {
+    let (_server, address) = serve("bench");
+    let write = |count: &str| {
+        let mut bench = usb4ctl();
+        bench.args(["bench", address.trim(), "--op", "write", "--max", "8"]);
+        bench.args(["--megabytes", "1", "--iterations", count]);
+        bench
+    };
+    // The head of its table comes just before its first run.
+    let mut endless = write("10000000").stdout(Stdio::piped()).spawn().unwrap();
+    let mut head = String::new();
+    let mut said = BufReader::new(endless.stdout.take().unwrap());
+    let endless = Server(endless);
+    said.read_line(&mut head).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(endless);
+    let next = write("10").output().unwrap();
+    assert!(next.status.success(), "{}", String::from_utf8_lossy(&next.stderr));
 }
 
 #[test]
@@ -73,7 +94,7 @@ fn a_closed_or_full_standard_output_is_no_panic() {
 
 #[test]
 fn a_benchmark_at_a_ping_server_says_which_server_it_wants() {
-    let (_server, address) = ping_server();
+    let (_server, address) = serve("ping");
     let bench = usb4ctl()
         .args(["bench", address.trim(), "--max", "8"])
         .output()
@@ -127,7 +148,7 @@ fn doctor_that_cannot_print_says_that_it_could_not_look() {
 
 #[test]
 fn doctor_meets_the_peers_of_a_software_cable() {
-    let (_server, _) = ping_server();
+    let (_server, _) = serve("ping");
     let (_, said) = doctor(&[], &[]);
     assert!(said.contains("ok       link") && said.contains("up to"), "{said}");
 }

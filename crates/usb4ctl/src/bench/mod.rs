@@ -19,6 +19,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use usb4_ring::EpAddr;
 
 use crate::address;
 use crate::output::line;
@@ -83,9 +84,30 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
     let peer = address::parse(&address)?;
     message_len(&session.device, arguments.max)?;
     let sizes = sizes(arguments.min, arguments.max)?;
+    let measured = measure(&mut session, peer, arguments, sizes);
+    if let Some(load) = busy() {
+        eprintln!(
+            "load {load}: two ends that poll did not have the machine's processors to themselves; times mean little"
+        );
+    }
+    let report = measured?;
+    if arguments.json {
+        line(serde_json::to_string_pretty(&report)?)?;
+    }
+    if let Some(file) = &arguments.svg {
+        plot::draw(&report, file).with_context(|| format!("cannot write {}", file.display()))?;
+        eprintln!("wrote {}", file.display());
+    }
+    Ok(())
+}
+
+/// Measures every size; people see each row as soon as there is one.
+fn measure(session: &mut Session, peer: EpAddr, arguments: &Arguments, sizes: Vec<u64>) -> Result<Report> {
+    let mut report = Report::new(session.device.info(), arguments.op);
     let progress = ProgressBar::new(2 * sizes.len() as u64);
     progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")?);
-    let mut rows = Vec::new();
+    let show = |text: String| progress.suspend(|| if arguments.json { Ok(()) } else { line(text) });
+    show(report.header())?;
     for size in sizes {
         progress.set_message(format!("{size} B latency"));
         let run = Run {
@@ -94,7 +116,7 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
             size,
             count: arguments.iterations,
         };
-        let latency = latency::client(&mut session, peer, &run)?;
+        let latency = latency::client(session, peer, &run)?;
         progress.inc(1);
         progress.set_message(format!("{size} B bandwidth"));
         let count = (arguments.megabytes * 1_000_000 / size.max(1)).clamp(64, 1_000_000);
@@ -104,28 +126,14 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
             size,
             count,
         };
-        let bandwidth = bandwidth::client(&mut session, peer, &run)?;
+        let bandwidth = bandwidth::client(session, peer, &run)?;
         progress.inc(1);
-        rows.push(Row::new(size, &latency, &bandwidth));
+        let row = Row::new(size, &latency, &bandwidth);
+        show(row.to_string())?;
+        report.rows.push(row);
     }
     progress.finish_and_clear();
-    let report = Report::new(session.device.info(), arguments.op, rows);
-    let text = if arguments.json {
-        serde_json::to_string_pretty(&report)?
-    } else {
-        report.table()
-    };
-    line(text)?;
-    if let Some(load) = busy() {
-        eprintln!(
-            "load {load}: two ends that poll did not have the machine's processors to themselves; times mean little"
-        );
-    }
-    if let Some(file) = &arguments.svg {
-        plot::draw(&report, file).with_context(|| format!("cannot write {}", file.display()))?;
-        eprintln!("wrote {}", file.display());
-    }
-    Ok(())
+    Ok(report)
 }
 
 /// The load average if more wanted to run in the last minute than this benchmark and the machine has room for.

@@ -1,6 +1,6 @@
 //! What a benchmark prints.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter};
 
 use serde::Serialize;
 use usb4_ring::DeviceInfo;
@@ -51,7 +51,7 @@ impl Row {
 }
 
 impl Report {
-    pub(super) fn new(info: &DeviceInfo, op: Operation, rows: Vec<Row>) -> Self {
+    pub(super) fn new(info: &DeviceInfo, op: Operation) -> Self {
         let medium = match info.backend {
             usb4_ring::Backend::Kernel => "usb4",
             _ => "software",
@@ -63,38 +63,35 @@ impl Report {
             place,
             medium,
             op,
-            rows,
+            rows: Vec::new(),
         }
     }
 
-    /// As a table.
-    pub(super) fn table(&self) -> String {
-        let mut text = String::new();
+    /// What stands above the rows of the table.
+    pub(super) fn header(&self) -> String {
         let what = match self.op {
             Operation::Send => "half round trip; every message checked at the receiver",
             Operation::Write => "one operation; the last of each size checked at the receiver",
             Operation::Read => "one operation; what the reads returned is checked",
         };
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{} ({}), {:?}: {what}", self.device, self.place, self.op);
-        let _ = writeln!(
-            text,
-            "{:>10} {:>10} {:>10} {:>10} {:>10} {:>12}",
-            "bytes", "p50 us", "p99 us", "p99.9 us", "Gb/s", "messages/s"
-        );
-        for row in &self.rows {
-            let _ = writeln!(
-                text,
-                "{:>10} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>12.0}",
-                row.bytes,
-                row.p50_us,
-                row.p99_us,
-                row.p999_us,
-                row.gigabits_per_second,
-                row.messages_per_second
-            );
-        }
-        text.truncate(text.trim_end().len());
-        text
+        format!(
+            "{} ({}), {:?}: {what}\n{:>10} {:>10} {:>10} {:>10} {:>10} {:>12}",
+            self.device, self.place, self.op, "bytes", "p50 us", "p99 us", "p99.9 us", "Gb/s", "messages/s"
+        )
+    }
+}
+
+impl Display for Row {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:>10} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>12.0}",
+            self.bytes,
+            self.p50_us,
+            self.p99_us,
+            self.p999_us,
+            self.gigabits_per_second,
+            self.messages_per_second
+        )
     }
 }

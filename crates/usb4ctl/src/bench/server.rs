@@ -1,14 +1,16 @@
 //! The serving end, and the client's calls to it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use usb4_ring::{Access, AddressHandle, Buffer, MemoryRegion, Op, Remote, Status, WorkRequest};
+use usb4_ring::{
+    Access, AddressHandle, Buffer, Completion, MemoryRegion, Op, Remote, SourceId, Status, WorkRequest,
+};
 
 use super::protocol::{Kind, LEN, Operation, Reply, Run};
 use super::{bandwidth, check, latency};
 use crate::output::announce;
-use crate::session::{Session, message_len, size};
+use crate::session::{ALONE, Session, message_len, size};
 
 /// How long one end waits for the other before it gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,19 +26,15 @@ pub(super) fn serve(mut session: Session) -> Result<()> {
         memory: session.device.alloc(LEN, Access::LOCAL)?,
         posted: false,
     };
+    let mut next = None;
     loop {
-        requests.post(&mut session)?;
-        let done = session.sleep()?;
-        // What a run that was broken off has left behind comes back here.
-        if done.op != Op::Receive || done.user_data != REQUEST {
-            continue;
-        }
-        requests.posted = false;
-        if done.status != Status::Ok {
-            continue;
-        }
-        if let Err(error) = one(&mut session, &mut requests, done.source) {
-            eprintln!("usb4ctl bench: {error:#}");
+        let source = match next.take() {
+            Some(source) => source,
+            None => requests.wait(&mut session)?,
+        };
+        match one(&mut session, &mut requests, source) {
+            Ok(another) => next = another,
+            Err(error) => eprintln!("usb4ctl bench: {error:#}"),
         }
     }
 }
@@ -60,15 +58,54 @@ impl Requests {
         }
         Ok(())
     }
+
+    /// Polls until there is one, for the sake of what the client does meanwhile; but not for ever: it may have gone.
+    fn watch(&mut self, session: &mut Session) -> Result<SourceId> {
+        self.post(session)?;
+        let mut moved = Instant::now();
+        while moved.elapsed() < PATIENCE {
+            if session.device.progress() {
+                moved = Instant::now();
+            } else if moved.elapsed() > ALONE {
+                std::thread::yield_now();
+            }
+            if let Some(source) = session.poll().and_then(|done| self.take(&done)) {
+                return Ok(source);
+            }
+        }
+        self.wait(session)
+    }
+
+    /// Sleeps until there is one, and says whose.
+    fn wait(&mut self, session: &mut Session) -> Result<SourceId> {
+        loop {
+            self.post(session)?;
+            let done = session.sleep()?;
+            if let Some(source) = self.take(&done) {
+                return Ok(source);
+            }
+        }
+    }
+
+    /// Who has sent the request that has come with this, if one has.
+    fn take(&mut self, done: &Completion) -> Option<SourceId> {
+        // What a run that was broken off has left behind comes back here.
+        if done.op != Op::Receive || done.user_data != REQUEST {
+            return None;
+        }
+        self.posted = false;
+        (done.status == Status::Ok).then_some(done.source)
+    }
 }
 
-fn one(session: &mut Session, requests: &mut Requests, source: usb4_ring::SourceId) -> Result<()> {
+/// One run. Returns who has asked for another one before this one was over: its client has gone.
+fn one(session: &mut Session, requests: &mut Requests, source: SourceId) -> Result<Option<SourceId>> {
     let mut bytes = [0; LEN];
     requests.memory.read(0, &mut bytes)?;
     let run = Run::decode(&bytes)?;
     let len = size(message_len(&session.device, run.size)?.into())?;
     let Some(client) = session.ep.source(source) else {
-        return Ok(());
+        return Ok(None);
     };
     let to = session.handle(&client)?;
     let slots = match run.kind {
@@ -100,10 +137,11 @@ fn one(session: &mut Session, requests: &mut Requests, source: usb4_ring::Source
         (Operation::Send, Kind::Bandwidth) => bandwidth::absorb(session, &memory, &run)?,
         _ => 0,
     };
-    // The client says when it is done, so that the memory stays until then.
-    requests.post(session)?;
-    while session.next(PATIENCE)?.op != Op::Receive {}
-    requests.posted = false;
+    // The client says when it is done, so that the memory stays until then, however long it writes or reads.
+    let asked = requests.watch(session)?;
+    if asked != source {
+        return Ok(Some(asked));
+    }
     let wrong = match run.op {
         Operation::Write => {
             let last = run.count - 1;
@@ -113,7 +151,8 @@ fn one(session: &mut Session, requests: &mut Requests, source: usb4_ring::Source
         }
         _ => wrong,
     };
-    reply(session, to, &Reply { remote, wrong })
+    reply(session, to, &Reply { remote, wrong })?;
+    Ok(None)
 }
 
 fn reply(session: &mut Session, to: AddressHandle, reply: &Reply) -> Result<()> {
