@@ -148,6 +148,18 @@ static long ring_ioctl(struct file *file, unsigned int cmd, unsigned long addr)
 
 /* Files */
 
+/* For everybody to read. A mapping holds its file, and so the page. */
+static int map_notice(struct vm_area_struct *vma)
+{
+	if (vma->vm_flags & VM_WRITE)
+		return -EPERM;
+	if (vma->vm_end - vma->vm_start != PAGE_SIZE)
+		return -EINVAL;
+	vm_flags_mod(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP,
+		     VM_MAYWRITE);
+	return vm_insert_page(vma, vma->vm_start, virt_to_page(u4_notice));
+}
+
 /*
  * Called with the process' memory map locked, which whoever holds the client's
  * lock may wait for: so without that.
@@ -165,6 +177,8 @@ static int ring_mmap(struct file *file, struct vm_area_struct *vma)
 	if (!(vma->vm_flags & VM_SHARED) ||
 	    vma->vm_pgoff & ((1UL << shift) - 1))
 		return ret;
+	if (vma->vm_pgoff >> shift == U4_NOTICE_NUMBER)
+		return map_notice(vma);
 	xa_lock(&client->queues);
 	queue = xa_load(&client->queues, vma->vm_pgoff >> shift);
 	if (queue)

@@ -24,6 +24,9 @@
 /* A queue is mapped at its number times this; none is larger. */
 #define U4_OFFSET_SHIFT	32
 
+/* What is mapped there instead of a queue: &u4_notice. No queue has it. */
+#define U4_NOTICE_NUMBER	S32_MAX
+
 /**
  * struct u4_queue - memory of a queue, shared with a client
  * @ref: of the client, and of the core

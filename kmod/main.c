@@ -17,10 +17,12 @@
 #include <linux/unaligned.h>
 
 #include "usb4_rdma.h"
+#include "usb4_ring.h"
 
 struct usb4_core *u4_core;
 struct usb4_core_limits u4_limits;
 struct usb4_core_node u4_node;
+u64 *u4_notice;
 DECLARE_WAIT_QUEUE_HEAD(u4_links_wait);
 
 static void *core_memory;
@@ -64,22 +66,34 @@ static void make_node(struct usb4_core_node *node)
 static int __init make_core(void)
 {
 	size_t size = usb4_core_size();
+	int ret = -ENOMEM;
 
 	usb4_core_limits(&u4_limits);
 	make_node(&u4_node);
 	core_memory = kvzalloc(size, GFP_KERNEL);
 	if (!core_memory)
 		return -ENOMEM;
-	u4_core = usb4_core_new(core_memory, size, &u4_node);
+	u4_notice = (u64 *)get_zeroed_page(GFP_KERNEL);
+	if (!u4_notice)
+		goto err_core;
+	u4_core = usb4_core_new(core_memory, size, &u4_node,
+				&u4_notice[USB4_RING_NOTICE_UNDRIVEN_WORD]);
 	if (!u4_core) {
-		kvfree(core_memory);
-		return -EINVAL;
+		ret = -EINVAL;
+		goto err_notice;
 	}
 	return 0;
+
+err_notice:
+	free_page((unsigned long)u4_notice);
+err_core:
+	kvfree(core_memory);
+	return ret;
 }
 
 static void free_core(void)
 {
+	free_page((unsigned long)u4_notice);
 	kvfree(core_memory);
 }
 

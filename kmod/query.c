@@ -31,6 +31,8 @@ int u4_info(struct u4_client *client, void *data)
 		.max_ahs = u4_limits.max_ahs,
 		.max_mrs = u4_limits.max_mrs,
 		.max_mr_bytes = u4_limits.max_mr_bytes,
+		.notice_bytes = PAGE_SIZE,
+		.notice_offset = (u64)U4_NOTICE_NUMBER << U4_OFFSET_SHIFT,
 	};
 	strscpy_pad(arg->release, U4_VERSION, sizeof(arg->release));
 	return 0;

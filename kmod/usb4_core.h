@@ -331,7 +331,8 @@ static_assert(sizeof(struct usb4_core_link_status) == 48);
 void usb4_core_limits(struct usb4_core_limits *limits);
 size_t usb4_core_size(void);
 struct usb4_core *usb4_core_new(u8 *memory, size_t size,
-				const struct usb4_core_node *node);
+				const struct usb4_core_node *node,
+				u64 *undriven);
 
 /* Rail bring-up: crates/kobj/src/bringup.rs */
 size_t usb4_core_rail_size(void);

@@ -113,6 +113,9 @@ extern struct usb4_core *u4_core;
 extern struct usb4_core_limits u4_limits;
 extern struct usb4_core_node u4_node;
 
+/* A page that clients may look at (&usb4_ring_info.notice_offset). */
+extern u64 *u4_notice;
+
 /* Woken when a link comes up or goes down, or a peer becomes known. */
 extern wait_queue_head_t u4_links_wait;
 

@@ -1,7 +1,7 @@
 //! The device, and the links C has given memory for.
 
 use core::ptr::null_mut;
-use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 use usb4_device::{DeviceConfig, DeviceStorage, LinkId, Lock, Quota};
 use usb4_engine::{Joins, LinkConfig};
@@ -42,6 +42,8 @@ pub struct Core {
     pub(crate) device: Device,
     /// By [`LinkId::index`]. Who has taken the owner word of a link after it was put here may use it.
     pub(crate) links: [AtomicPtr<Link>; MAX_LINKS],
+    /// How many of them nobody drives at this moment, or one more: a word of the page that clients look at.
+    pub(crate) undriven: &'static AtomicU64,
     /// Which rail belongs to which of them.
     pub(crate) joins: Lock<KernelLock, Joins>,
 }
@@ -118,13 +120,19 @@ pub extern "C" fn usb4_core_size() -> usize {
     Arena::measure(|arena| cut(arena, &config(Node::default())))
 }
 
-/// Makes the device in the `size` bytes at `memory`; null if they are too few.
+/// Makes the device in the `size` bytes at `memory`; null if they are too few. `undriven` is the word of that name of the
+/// notice page (`usb4_ring_abi::uapi`).
 ///
 /// # Safety
-/// They are writable, and the device's until nobody uses it any more: then they may be freed, after all clients and
-/// links are gone.
+/// Both are writable, and the device's until nobody uses it any more: then they may be freed, after all clients and
+/// links are gone. The word is 0, and nobody else writes to it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn usb4_core_new(memory: *mut u8, size: usize, node: &Node) -> *mut Core {
+pub unsafe extern "C" fn usb4_core_new(
+    memory: *mut u8,
+    size: usize,
+    node: &Node,
+    undriven: *mut u64,
+) -> *mut Core {
     let config = config(*node);
     // SAFETY: the caller gives the block.
     let cut = unsafe { Arena::over(memory, size) }.and_then(|mut arena| cut(&mut arena, &config));
@@ -144,6 +152,8 @@ pub unsafe extern "C" fn usb4_core_new(memory: *mut u8, size: usize, node: &Node
     let made = Core {
         device,
         links: [const { AtomicPtr::new(null_mut()) }; MAX_LINKS],
+        // SAFETY: the caller gives the word.
+        undriven: unsafe { AtomicU64::from_ptr(undriven) },
         joins: Lock::new(joins),
     };
     // SAFETY: `cut` has found room for it.

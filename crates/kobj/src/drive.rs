@@ -11,7 +11,7 @@
 
 use core::sync::atomic::Ordering;
 
-use usb4_device::{EndpointId, Expired, Leave, LinkHeld, LinkId, Notified, Port};
+use usb4_device::{EndpointId, Expired, Leave, LinkHeld, LinkId, Notified, Owner, Port};
 use usb4_engine::{Fate, Nanos, RailId, RxToken, Slab, TxSlot};
 
 use crate::abi::{Arrived, BATCH, Frame, Sent};
@@ -185,7 +185,26 @@ impl Core {
     /// Drives a link if nobody else does. Returns whether anything was done.
     fn spin(&self, id: LinkId, now: Nanos) -> bool {
         let owner = self.device.owner(id);
-        owner.is_some_and(|owner| owner.try_spin()) && self.drive(id, None, now)
+        owner.is_some_and(|owner| self.try_spin(owner)) && self.drive(id, None, now)
+    }
+
+    /// Takes a link's owner word as a spinner. Counts it as driven; until then it counts as not, though others may
+    /// already drive it: who polls then makes a call too many, not one too few.
+    fn try_spin(&self, owner: &Owner) -> bool {
+        let taken = owner.try_spin();
+        if taken {
+            self.undriven.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// As [`Self::try_spin`], for the link's thread.
+    pub(crate) fn try_thread(&self, owner: &Owner) -> bool {
+        let taken = owner.try_thread();
+        if taken {
+            self.undriven.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// The caller has taken a link's owner word as a spinner: works, and leaves. `held` is the link's lock, if the caller
@@ -211,8 +230,13 @@ impl Core {
             }
             drop(held.take());
             rounds = rounds.saturating_add(1);
+            // Before anybody else can take it.
+            self.undriven.fetch_add(1, Ordering::Relaxed);
             match owner.leave_spin(rounds >= ROUNDS) {
-                Leave::Work => now = home::now(),
+                Leave::Work => {
+                    self.undriven.fetch_sub(1, Ordering::Relaxed);
+                    now = home::now();
+                }
                 Leave::Watched => return done,
                 Leave::StartTimer => {
                     if let Some(link) = link {
@@ -231,7 +255,7 @@ impl Core {
         };
         // An owner looks again before it leaves.
         while owner.notify() != Notified::Owned {
-            if owner.try_spin() {
+            if self.try_spin(owner) {
                 self.drive(id, None, now);
                 return;
             }
@@ -243,7 +267,8 @@ impl Core {
         let submitted = self.device.submit_held(ep, now);
         if let Some(held) = submitted.held {
             let id = held.id();
-            if self.device.owner(id).is_some_and(|owner| owner.try_spin()) {
+            let owner = self.device.owner(id);
+            if owner.is_some_and(|owner| self.try_spin(owner)) {
                 self.drive(id, Some(held), now);
             } else {
                 drop(held);
@@ -317,7 +342,7 @@ pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
         return u64::MAX;
     };
     if !link.threads.load(Ordering::Acquire) {
-        if !owner.try_thread() {
+        if !core.try_thread(owner) {
             // A spinner does; when it has left, the timer says so.
             return start.saturating_add(FALLBACK);
         }
@@ -350,9 +375,11 @@ pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
         }
         let wake_at = link.wake_at(driven, now);
         link.threads.store(false, Ordering::Release);
+        core.undriven.fetch_add(1, Ordering::Relaxed);
         if owner.try_sleep() {
             return wake_at;
         }
+        core.undriven.fetch_sub(1, Ordering::Relaxed);
         link.threads.store(true, Ordering::Relaxed);
         busy = now;
     }
@@ -373,6 +400,7 @@ pub extern "C" fn usb4_core_link_expired(core: &Core, link: &Link) -> u32 {
     match core.device.owner(link.id).map(|owner| owner.expired()) {
         Some(Expired::Again) => 0,
         Some(Expired::Taken) => {
+            core.undriven.fetch_sub(1, Ordering::Relaxed);
             link.threads.store(true, Ordering::Release);
             1
         }

@@ -276,7 +276,7 @@ pub extern "C" fn usb4_core_link_end(core: &Core, link: &Link) -> i32 {
         place.store(null_mut(), Ordering::Release);
     }
     if let Some(owner) = core.device.owner(link.id) {
-        while !link.threads.load(Ordering::Acquire) && !owner.try_thread() {
+        while !link.threads.load(Ordering::Acquire) && !core.try_thread(owner) {
             home::relax();
         }
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use usb4_ring_abi::{LOCAL_PROCESS, uapi};
 
 use crate::Rig;
@@ -169,8 +169,18 @@ impl Client {
 
     /// Maps `bytes` at `offset`.
     pub(crate) fn map(&self, offset: u64, bytes: u64, flags: MapFlags) -> Result<Map, Errno> {
+        self.map_for(ProtFlags::READ | ProtFlags::WRITE, offset, bytes, flags)
+    }
+
+    /// As [`Self::map`], with these rights.
+    pub(crate) fn map_for(
+        &self,
+        prot: ProtFlags,
+        offset: u64,
+        bytes: u64,
+        flags: MapFlags,
+    ) -> Result<Map, Errno> {
         let len = usize::try_from(bytes).map_err(|_| Errno::OVERFLOW)?;
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { mmap(ptr::null_mut(), len, prot, flags, &self.0, offset)? };
         Ok(Map { start, len })
@@ -190,6 +200,12 @@ impl Map {
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: mapped until `self` goes, from the start of a page; others may write to it, as to atomics.
         unsafe { std::slice::from_raw_parts(self.start.cast(), self.len / 8) }
+    }
+
+    /// Asks for other rights to it, more than it has.
+    pub(crate) fn protect(&self, rights: MprotectFlags) -> Result<(), Errno> {
+        // SAFETY: our mapping, which stays readable.
+        unsafe { mprotect(self.start, self.len, rights | MprotectFlags::READ) }
     }
 
     pub(crate) fn start(&self) -> usize {

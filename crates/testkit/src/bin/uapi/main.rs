@@ -59,6 +59,7 @@ fn checks() -> impl Iterator<Item = Check> {
         objects::a_completion_queue_in_use_is_busy,
         objects::endpoints_are_checked,
         objects::queues_map_only_as_they_are,
+        objects::the_notice_page_is_for_reading_only,
         objects::memory_that_cannot_be_pinned_is_refused,
         objects::keys_are_good_once,
         objects::address_handles_are_checked,

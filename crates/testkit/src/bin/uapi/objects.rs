@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, mprotect};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 use usb4_ring_abi::{ARMED, FLAGS_WORD, PRODUCER_WORD, uapi};
 
 use crate::Rig;
@@ -140,6 +140,23 @@ pub(crate) fn queues_map_only_as_they_are(rig: &Rig) -> Result<()> {
     refused("of a queue that is gone", gone.map(drop), Errno::INVAL)
 }
 
+pub(crate) fn the_notice_page_is_for_reading_only(rig: &Rig) -> Result<()> {
+    let client = Client::open(rig)?;
+    let info = client.info()?;
+    let (offset, bytes) = (info.notice_offset, u64::from(info.notice_bytes));
+    ensure!(bytes != 0, "there is none");
+    let written = client.map(offset, bytes, MapFlags::SHARED);
+    refused("for writing", written.map(drop), Errno::PERM)?;
+    let map = client.map_for(ProtFlags::READ, offset, bytes, MapFlags::SHARED)?;
+    let undriven = map.words().get(uapi::NOTICE_UNDRIVEN_WORD);
+    let undriven = undriven
+        .context("the word is beyond the page")?
+        .load(Ordering::Relaxed);
+    ensure!(undriven < 64, "{undriven} links that nobody drives");
+    let rights = MprotectFlags::READ | MprotectFlags::WRITE;
+    refused("for writing, later", map.protect(rights), Errno::ACCESS)
+}
+
 pub(crate) fn memory_that_cannot_be_pinned_is_refused(rig: &Rig) -> Result<()> {
     const LEN: usize = 3 * 4096;
     let client = Client::open(rig)?;
@@ -160,13 +177,7 @@ pub(crate) fn memory_that_cannot_be_pinned_is_refused(rig: &Rig) -> Result<()> {
     let atomic = uapi::ACCESS_REMOTE_ATOMIC;
     refused("atomics askew", client.reg(at + 4, 64, atomic), Errno::INVAL)?;
     // SAFETY: nobody uses the page.
-    unsafe {
-        mprotect(
-            start.wrapping_byte_add(4096),
-            4096,
-            rustix::mm::MprotectFlags::READ,
-        )?
-    };
+    unsafe { mprotect(start.wrapping_byte_add(4096), 4096, MprotectFlags::READ)? };
     refused(
         "a page that is not writable",
         client.reg(at, LEN as u64, all),
