@@ -24,8 +24,10 @@ pub const EVENTS_MAX: usize = 64;
 /// Calls that are content with what has arrived before finished sends are looked at nevertheless.
 const CONTENT_MAX: u32 = 64;
 
-/// Calls that find nothing before the control lane is looked at, if nothing is expected there.
+/// Calls that find nothing before the control lane is looked at, if nothing is expected there; and calls that find
+/// something.
 const QUIET_MAX: u32 = 16;
+const BUSY_MAX: u32 = 64;
 
 /// Receive slots that may wait to be given back to the device.
 const SLOTS_WAITING_MAX: usize = 32;
@@ -199,6 +201,8 @@ pub struct Messenger<T: Lanes> {
     content: u32,
     /// Calls that found nothing.
     quiet: u32,
+    /// Calls of `poll`.
+    busy: u32,
     pub(crate) dirty: bool,
     protocol_errors: u64,
 }
@@ -241,6 +245,7 @@ impl<T: Lanes> Messenger<T> {
             returned: Vec::with_capacity(slots as usize),
             content: 0,
             quiet: 0,
+            busy: 0,
             dirty: false,
             protocol_errors: 0,
         };
@@ -344,7 +349,8 @@ impl<T: Lanes> Messenger<T> {
                 }
             }
         }
-        if self.uses_lane || overdue {
+        self.busy = self.busy.wrapping_add(1);
+        if self.uses_lane || overdue || self.busy % BUSY_MAX == 0 {
             handled += self.poll_lane(sink);
         }
         self.flush_due();

@@ -90,6 +90,24 @@ fn a_rendezvous_the_peer_has_still_to_finish_survives_a_lost_link_and_probes() {
 }
 
 #[test]
+fn a_question_is_heard_while_every_call_finds_a_message() {
+    let mut world = World::new(2, 8);
+    let mut wire = Wire::new(&world.net, 0);
+    // Nonsense is counted when it is looked at.
+    wire.send_control(B, [99, 0, 0], u64::MAX).unwrap();
+    while world.net.borrow_mut().step(0) {}
+    for call in 0..100 {
+        world.send(A, B, 0, &[], call);
+        while world.net.borrow_mut().step(0) {}
+        let host = &mut world.hosts[1];
+        assert_ne!(host.progress(&mut |c| world.done[1].push(c)), 0);
+        let host = &mut world.hosts[0];
+        host.progress(&mut |c| world.done[0].push(c));
+    }
+    assert_eq!(world.hosts[1].protocol_errors(), 1);
+}
+
+#[test]
 fn questions_that_cannot_be_answered_now_are_not_kept() {
     let mut world = World::new(2, 8);
     let mut wire = Wire::new(&world.net, 0);
