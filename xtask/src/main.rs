@@ -22,6 +22,7 @@ mod lab;
 mod load;
 mod loom;
 mod mpi;
+mod nccl;
 mod objcheck;
 mod process;
 mod provider;
@@ -66,6 +67,8 @@ enum Cmd {
     Provider(provider::Args),
     /// Run MPI benchmarks with every byte checked.
     Mpi(mpi::Args),
+    /// Run a stock NCCL, without a GPU, over the net plugin.
+    Nccl(nccl::Args),
     /// Boot guests on emulated USB4 host routers: stock kernels, run under QEMU.
     Lab(lab::Args),
     /// Feed hostile input to everything that reads what a peer or a process wrote.
@@ -88,6 +91,7 @@ impl Cmd {
             Cmd::Bench(_) => "bench",
             Cmd::Fuzz(_) => "fuzz",
             Cmd::Lab(_) => "lab",
+            Cmd::Nccl(_) => "nccl",
         }
     }
 
@@ -106,6 +110,7 @@ impl Cmd {
             Cmd::Bench(args) => bench::run(&args),
             Cmd::Fuzz(args) => fuzz::run(&args),
             Cmd::Lab(args) => lab::run(&args),
+            Cmd::Nccl(args) => nccl::run(&args),
         }
     }
 }

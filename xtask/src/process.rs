@@ -57,7 +57,18 @@ pub(crate) fn run(
     command: &mut Command,
     limit: Duration,
     log: &Path,
+    task: Option<&mut Task>,
+) -> Result<Outcome> {
+    run_unless(command, limit, log, task, || false)
+}
+
+/// As [`run`], but ends the job also when `unwanted` says so.
+pub(crate) fn run_unless(
+    command: &mut Command,
+    limit: Duration,
+    log: &Path,
     mut task: Option<&mut Task>,
+    unwanted: impl Fn() -> bool,
 ) -> Result<Outcome> {
     if let Some(folder) = log.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
@@ -89,6 +100,10 @@ pub(crate) fn run(
         if started.elapsed() > limit {
             seen.extend(descendants(pid));
             break Err(format!("ended after {} s", limit.as_secs()));
+        }
+        if unwanted() {
+            seen.extend(descendants(pid));
+            break Err("ended, as it was no longer wanted".to_string());
         }
         if interrupt::check().is_err() {
             seen.extend(descendants(pid));

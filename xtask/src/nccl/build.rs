@@ -1,0 +1,84 @@
+//! What the ranks are built from: our programs, and files that NCCL reads.
+
+use crate::process;
+use crate::ui::Task;
+use crate::workspace::{cargo, target, work};
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A GPU for NCCL to find, at the address that `crates/nccl-host` gives it: nothing but what makes NCCL accept it.
+const TOPOLOGY: &str = r#"<system version="1">
+  <cpu numaid="0" affinity="ffffffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
+    <pci busid="0000:01:00.0" class="0x030200" vendor="0x10de" device="0x20b0" subsystem_vendor="0x10de"
+         subsystem_device="0x134f" link_speed="16 GT/s" link_width="16">
+      <gpu dev="0" sm="80" gdr="0"/>
+    </pci>
+  </cpu>
+</system>
+"#;
+
+/// What was built.
+pub(crate) struct Built {
+    /// `usb4-nccl-rank`.
+    pub(crate) rank: PathBuf,
+    /// Folder of `libnvidia-ml.so.1`.
+    pub(crate) gpu: PathBuf,
+    /// Folder of the plugin.
+    pub(crate) plugin: PathBuf,
+    pub(crate) topology: PathBuf,
+}
+
+impl Built {
+    pub(crate) fn get() -> Result<Built> {
+        let plugin = plugin_folder()?;
+        build("the NCCL host", &["usb4-nccl-host", "usb4-fake-gpu"])?;
+        let gpu = target().join("nccl/gpu");
+        place("libfake_gpu.so", &gpu, &["libnvidia-ml.so.1"])?;
+        let topology = target().join("nccl/topology.xml");
+        fs::write(&topology, TOPOLOGY).context("write the topology file")?;
+        Ok(Built {
+            rank: target().join("release/usb4-nccl-rank"),
+            gpu,
+            plugin,
+            topology,
+        })
+    }
+}
+
+/// Builds the net plugin in release and returns the folder that holds it under the names by which NCCL and RCCL find it.
+pub(crate) fn plugin_folder() -> Result<PathBuf> {
+    build("the NCCL plugin", &["usb4-nccl"])?;
+    let folder = target().join("nccl/plugin");
+    place(
+        "libusb4_nccl.so",
+        &folder,
+        &["libnccl-net-usb4.so", "librccl-net-usb4.so"],
+    )?;
+    Ok(folder)
+}
+
+fn build(what: &str, packages: &[&str]) -> Result<()> {
+    let mut task = Task::start(format!("build {what}"), None);
+    let mut command = cargo(["build", "--release"]);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    let log = work().join("build").join(format!("{}.log", packages.join("-")));
+    process::run(&mut command, Duration::from_secs(1800), &log, Some(&mut task))?.require("cargo build")?;
+    task.done("built");
+    Ok(())
+}
+
+/// Copies a library of ours to a folder under other names.
+fn place(library: &str, folder: &Path, names: &[&str]) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    for name in names {
+        // Copied under another name and renamed, so that a program that has the old one mapped keeps it.
+        let (new, ready) = (folder.join(format!(".{name}.new")), folder.join(name));
+        fs::copy(target().join("release").join(library), &new).with_context(|| format!("copy {library}"))?;
+        fs::rename(&new, &ready).with_context(|| format!("put {name} in place"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Runs the ranks of one job, each in a process of its own.
+
+use super::build::Built;
+use super::report::{Report, networks};
+use super::{Net, Release};
+use crate::process::{self, Outcome};
+use crate::ui::Task;
+use crate::workspace::work;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// One run of some ranks.
+pub(crate) struct Job<'a> {
+    pub(crate) release: &'a Release,
+    pub(crate) built: &'a Built,
+    pub(crate) net: Net,
+    /// `USB4_DEVICE`.
+    pub(crate) device: &'a str,
+    pub(crate) ranks: u8,
+    /// `NCCL_PROTO`.
+    pub(crate) protocol: &'a str,
+    /// Arguments of `usb4-nccl-rank` after those about the job.
+    pub(crate) scenario: &'a [&'a str],
+    /// The last rank is killed by the scenario.
+    pub(crate) kills_last: bool,
+    pub(crate) limit: Duration,
+}
+
+/// How a rank ended.
+pub(crate) struct Rank {
+    pub(crate) report: Report,
+    /// NCCL's log.
+    pub(crate) log: String,
+}
+
+impl Job<'_> {
+    /// Runs the job; returns the ranks that were meant to end by themselves.
+    ///
+    /// # Errors
+    /// A rank did not end as it should, or not over the network wanted.
+    pub(crate) fn run(&self, task: &mut Task) -> Result<Vec<Rank>> {
+        let folder = self.folder();
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("meet")).with_context(|| format!("create {}", folder.display()))?;
+        let failed = AtomicBool::new(false);
+        let outcomes: Vec<Result<Outcome>> = thread::scope(|scope| {
+            let one = |rank| {
+                let (folder, failed) = (&folder, &failed);
+                move || {
+                    let mut command = self.command(rank, folder);
+                    let log = folder.join(format!("rank.{rank}"));
+                    let unwanted = || failed.load(Ordering::Relaxed);
+                    let outcome = process::run_unless(&mut command, self.limit, &log, None, unwanted);
+                    if !self.as_meant(rank, &outcome) {
+                        failed.store(true, Ordering::Relaxed);
+                    }
+                    outcome
+                }
+            };
+            let ranks: Vec<_> = (0..self.ranks).map(|rank| scope.spawn(one(rank))).collect();
+            while !ranks.iter().all(thread::ScopedJoinHandle::is_finished) {
+                task.tick();
+                thread::sleep(Duration::from_millis(20));
+            }
+            ranks
+                .into_iter()
+                .map(|rank| {
+                    rank.join()
+                        .unwrap_or_else(|_| bail!("a thread of the runner panicked"))
+                })
+                .collect()
+        });
+        let mut ranks = vec![];
+        // Who was ended because another failed says least.
+        let mut wrong = vec![];
+        for (rank, outcome) in (0..self.ranks).zip(outcomes) {
+            let meant = self.as_meant(rank, &outcome);
+            let outcome = outcome?;
+            let log = fs::read_to_string(folder.join(format!("nccl.{rank}"))).unwrap_or_default();
+            let report = Report::read(&outcome.text);
+            if !meant {
+                let told = report.failure().map_or_else(|| outcome.tail(5), str::to_string);
+                wrong.push((
+                    outcome.how.contains("no longer wanted"),
+                    format!("rank {rank}: {}: {told}", outcome.how),
+                ));
+            } else if !(self.kills_last && rank + 1 == self.ranks) {
+                ranks.push(Rank { report, log });
+            }
+        }
+        wrong.sort();
+        if let Some((_, text)) = wrong.first() {
+            bail!("{text} (logs: {})", folder.display());
+        }
+        self.check_network(&ranks)?;
+        Ok(ranks)
+    }
+
+    /// The logs of the job.
+    fn folder(&self) -> PathBuf {
+        let name = self.scenario.first().copied().unwrap_or("job");
+        work().join("nccl").join(format!(
+            "{}-{}-{name}-{}-{}",
+            self.release.version,
+            self.net.name(),
+            self.ranks,
+            self.protocol.trim_start_matches('^')
+        ))
+    }
+
+    fn as_meant(&self, rank: u8, outcome: &Result<Outcome>) -> bool {
+        let Ok(outcome) = outcome else { return false };
+        if self.kills_last && rank + 1 == self.ranks {
+            return outcome.how.starts_with("signal: 9");
+        }
+        outcome.ok && Report::read(&outcome.text).is_done()
+    }
+
+    fn command(&self, rank: u8, folder: &Path) -> Command {
+        let built = self.built;
+        let mut command = Command::new(&built.rank);
+        command.env_clear().env("PATH", "/usr/bin:/bin");
+        for name in ["HOME", "TMPDIR", "RUST_BACKTRACE"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        let libraries = format!("{}:{}", built.gpu.display(), built.plugin.display());
+        command
+            .env("LD_LIBRARY_PATH", libraries)
+            .env("NCCL_TOPO_FILE", &built.topology)
+            .env("NCCL_HOSTID", format!("host-{rank}"))
+            .env("NCCL_DEBUG", "INFO")
+            .env("NCCL_DEBUG_SUBSYS", "INIT,NET,ENV")
+            .env("NCCL_DEBUG_FILE", folder.join(format!("nccl.{rank}")))
+            .env("NCCL_SOCKET_IFNAME", "lo")
+            // What the host does not emulate (docs/spec/nccl-host.md).
+            .env("NCCL_ALGO", "Ring")
+            .env("NCCL_PROTO", self.protocol)
+            .env("NCCL_P2P_DISABLE", "1")
+            .env("NCCL_SHM_DISABLE", "1")
+            .env("NCCL_CUMEM_ENABLE", "0")
+            .env("NCCL_CUMEM_HOST_ENABLE", "0")
+            .env("NCCL_RAS_ENABLE", "0");
+        match self.net {
+            Net::Socket => {
+                command.env("NCCL_NET", "Socket");
+            }
+            Net::Usb4 => {
+                command
+                    .env("NCCL_NET_PLUGIN", "usb4")
+                    .env("NCCL_NET", "usb4")
+                    .env("USB4_DEVICE", self.device);
+                if self.release.reloads() {
+                    command.env("NCCL_NET_PLUGIN_REF_COUNT", "1");
+                }
+            }
+        }
+        command
+            .arg("--library")
+            .arg(&self.release.library)
+            .arg("--meet")
+            .arg(folder.join("meet"))
+            .args(["--rank", &rank.to_string(), "--ranks", &self.ranks.to_string()])
+            .args(self.scenario);
+        command
+    }
+
+    /// NCCL says of every rank that its connections went over the network wanted and no other.
+    fn check_network(&self, ranks: &[Rank]) -> Result<()> {
+        for (at, rank) in ranks.iter().enumerate() {
+            let used = networks(&rank.log);
+            if !matches!(used.as_slice(), [one] if one.eq_ignore_ascii_case(self.net.name())) {
+                bail!(
+                    "rank {at}: NCCL says its connections went over {used:?}, not {} (logs: {})",
+                    self.net.name(),
+                    self.folder().display()
+                );
+            }
+        }
+        Ok(())
+    }
+}
