@@ -8,16 +8,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A GPU for NCCL to find, at the address that `crates/nccl-host` gives it: nothing but what makes NCCL accept it.
-const TOPOLOGY: &str = r#"<system version="1">
-  <cpu numaid="0" affinity="ffffffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">
-    <pci busid="0000:01:00.0" class="0x030200" vendor="0x10de" device="0x20b0" subsystem_vendor="0x10de"
-         subsystem_device="0x134f" link_speed="16 GT/s" link_width="16">
-      <gpu dev="0" sm="80" gdr="0"/>
-    </pci>
-  </cpu>
-</system>
-"#;
+/// A GPU for NCCL to find, at the address that `crates/nccl-host` gives it: nothing but what makes NCCL accept it. Its parser
+/// wants each tag on one line.
+const TOPOLOGY: &str = concat!(
+    r#"<system version="1">"#,
+    r#"<cpu numaid="0" affinity="ffffffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">"#,
+    r#"<pci busid="0000:01:00.0" class="0x030200" vendor="0x10de" device="0x20b0" "#,
+    r#"subsystem_vendor="0x10de" subsystem_device="0x134f" link_speed="16 GT/s" link_width="16">"#,
+    r#"<gpu dev="0" sm="80" gdr="0"/>"#,
+    "</pci></cpu></system>\n"
+);
 
 /// What was built.
 pub(crate) struct Built {

@@ -6,6 +6,7 @@ use super::report::{networks, warnings};
 use super::{Net, Release};
 use crate::ui::Task;
 use anyhow::{Result, bail};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -86,8 +87,9 @@ impl Bench<'_> {
                     task.done(&seen);
                     if check.net == self.net && !said {
                         said = true;
-                        let used: Vec<&str> = ranks.iter().flat_map(|rank| networks(&rank.log)).collect();
-                        say!("NCCL says its connections go via NET/{}", used.join(", NET/"));
+                        let used: BTreeSet<&str> =
+                            ranks.iter().flat_map(|rank| networks(&rank.log)).collect();
+                        say!("NCCL says of its connections: {used:?}");
                     }
                     tally.count(&ranks);
                 }
@@ -131,6 +133,7 @@ impl Bench<'_> {
             let few = ranks.iter().copied().min().unwrap_or(2);
             let self_check = ["verify", "--largest", "65540"];
             plan.extend(protocols.map(|protocol| check(Net::Socket, few, protocol, &self_check)));
+            plan.push(check(Net::Socket, few, "Simple", &["abort"]));
         }
         for &n in ranks {
             let verify = ["verify", "--largest", largest];
