@@ -1,6 +1,6 @@
 //! Packages of kernels that Debian's mirrors still carry, but no longer list: the headers of all but the newest lines, and
-//! the modules of some. Without a list nobody signs for them, so each is known by its SHA-256 (of the files as the mirrors
-//! had them on 2026-11-29).
+//! the modules of some with their lists (linux-base). Without a list nobody signs for them, so each is known by its SHA-256
+//! (of the files as the mirrors had them on 2026-11-29).
 
 /// Where they are on a mirror.
 const FOLDER: &str = "pool/main/l/linux";
@@ -54,6 +54,11 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     (
         "6.19.14",
+        "linux-base-6.19.14+deb13-amd64_6.19.14-1~bpo13+1_amd64.deb",
+        "f12c1bdb44f0d820e6b740638cf88dfc570854938a250bfe58376250fe337590",
+    ),
+    (
+        "6.19.14",
         "linux-headers-6.19.14+deb13-amd64_6.19.14-1~bpo13+1_amd64.deb",
         "f98508adc1e5e0bad8ee8941fdd46f9d9746528bafbecd6ae1e795260372832e",
     ),
@@ -74,6 +79,11 @@ const FILES: &[(&str, &str, &str)] = &[
     ),
     (
         "7.0.13",
+        "linux-base-7.0.13+deb13-amd64_7.0.13-1~bpo13+1_amd64.deb",
+        "3771568c09e1265030da34c0b998fb81d92b933667db0ec5d018c158a86f3706",
+    ),
+    (
+        "7.0.13",
         "linux-headers-7.0.13+deb13-amd64_7.0.13-1~bpo13+1_amd64.deb",
         "5010f3c012ca6f9705bab59dbd47006422753be0aad2b016b96377841009b38d",
     ),
@@ -91,6 +101,11 @@ const FILES: &[(&str, &str, &str)] = &[
         "7.0.13",
         "linux-modules-7.0.13+deb13-amd64_7.0.13-1~bpo13+1_amd64.deb",
         "787ac652f5fac4805092ed951a6ae617d448684f5f399659f0e5dcfa544fabf4",
+    ),
+    (
+        "7.1.13",
+        "linux-base-7.1.13+deb13-amd64_7.1.13-1~bpo13+1_amd64.deb",
+        "7676c768de8ac2e8936e402f72c577adff64080c099a5dea246112c7ae7710b2",
     ),
     (
         "7.1.13",
@@ -142,5 +157,11 @@ mod tests {
                 .all(|(version, name, sum)| name.contains(version) && sum.len() == 64)
         );
         assert!(files("7.3.4").is_empty());
+        // The lists of modules are not where the modules are.
+        let versions = |part: &str| {
+            let own = FILES.iter().filter(|(_, name, _)| name.starts_with(part));
+            own.map(|(version, ..)| *version).collect::<Vec<_>>()
+        };
+        assert_eq!(versions("linux-base-"), versions("linux-modules-"));
     }
 }
