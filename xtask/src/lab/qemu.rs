@@ -109,7 +109,10 @@ impl Machine {
         // clock and timer, which a busy machine would sow.
         let quick = "mitigations=off cryptomgr.notests=1 tsc=reliable no_timer_check";
         let console = "console=ttyS0 no_console_suspend loglevel=8";
-        let own = format!("{console} panic=-1 {quick} lab.guest={}", self.guest);
+        // A guest's clock goes on while a busy machine has no processor for it. So its watchdogs bark after two minutes
+        // and not after 20 s (kernel/watchdog.c: twice the threshold, which is 60 s at most; kernel/rcu/tree_stall.h).
+        let watchdogs = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120";
+        let own = format!("{console} panic=-1 {quick} {watchdogs} lab.guest={}", self.guest);
         let iommu = if self.iommu {
             " intel_iommu=on iommu.strict=1"
         } else {

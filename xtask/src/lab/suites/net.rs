@@ -37,7 +37,7 @@ pub(crate) fn join(lab: &mut Lab) -> Result<()> {
     loop {
         set_up([one, other], emulator)?;
         let script = format!("ping -q -c 1 -W 1 {}", address(1));
-        if one.run(&script, Duration::from_secs(20))?.ok() {
+        if one.run(&script, SETTLE)?.ok() {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -53,7 +53,7 @@ pub(crate) fn set_up(guests: [&Guest; 2], emulator: &mut Emulator) -> Result<()>
     const DOWN: &str = "read -r flags < /sys/class/net/thunderbolt0/flags && [ $((flags & 1)) = 0 ]";
     let mut down = vec![];
     for guest in guests {
-        if guest.run(DOWN, Duration::from_secs(20))?.ok() {
+        if guest.run(DOWN, SETTLE)?.ok() {
             down.push(guest);
         }
     }
@@ -67,7 +67,7 @@ pub(crate) fn set_up(guests: [&Guest; 2], emulator: &mut Emulator) -> Result<()>
                 "ip addr replace {address}/24 dev thunderbolt0 && ip link set thunderbolt0 mtu 65522 up"
             );
             // The device may go while this runs.
-            guest.run(&script, Duration::from_secs(20))?;
+            guest.run(&script, SETTLE)?;
         }
         Ok(())
     })
