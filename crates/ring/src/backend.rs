@@ -78,6 +78,7 @@ impl Client {
                 node: peer.node,
                 state,
                 rails,
+                rate_mbps: 0,
                 pid: peer.pid,
             }
         };

@@ -70,6 +70,8 @@ pub struct PeerInfo {
     pub state: PeerState,
     /// Rails that are up.
     pub rails: u8,
+    /// Megabits per second of these together; 0 where the device does not know.
+    pub rate_mbps: u32,
     /// The peer's process, where the device knows it.
     pub pid: Option<u32>,
 }

@@ -162,6 +162,7 @@ fn peer_info(peer: &uapi::Peer) -> PeerInfo {
             _ => PeerState::Seen,
         },
         rails: u8::try_from(peer.rails).unwrap_or(u8::MAX),
+        rate_mbps: peer.rate_mbps,
         pid: None,
     }
 }
