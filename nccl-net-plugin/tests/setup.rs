@@ -284,3 +284,35 @@ fn more_contexts_than_hubs_share_them_and_end_one_by_one() {
     }
     assert_eq!(warnings(""), Vec::<String>::new());
 }
+
+#[test]
+fn threads_with_communicators_of_their_own_and_shared_ones_do_not_disturb_each_other() {
+    let _alone = alone();
+    let shared = Context::new();
+    std::thread::scope(|scope| {
+        for i in 0..8 {
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let own = Context::new();
+                    // To the context all have, from it, and to oneself.
+                    let pairs = match i % 3 {
+                        0 => [pair(own, own), pair(own, own)],
+                        1 => [pair(own, shared), pair(shared, own)],
+                        _ => [pair(shared, shared), pair(own, own)],
+                    };
+                    pairs.iter().for_each(|pair| exchange(*pair));
+                    if round % 2 == 0 {
+                        for (tx, rx) in pairs {
+                            close_send(tx);
+                            close_recv(rx);
+                        }
+                    }
+                    ok(own.finalize());
+                }
+            });
+        }
+    });
+    exchange(pair(shared, shared));
+    ok(shared.finalize());
+    assert_eq!(warnings(""), Vec::<String>::new());
+}

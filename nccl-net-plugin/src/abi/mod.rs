@@ -42,3 +42,20 @@ unsafe fn give<T>(place: *mut T, value: T) -> Result<(), Fault> {
     unsafe { place.write(value) };
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_at_the_boundary() {
+        assert_eq!(entry(|| panic!("in a call")), ncclInternalError);
+        assert_eq!(entry(|| Ok(())), ncclSuccess);
+    }
+
+    #[test]
+    fn a_result_without_a_place_is_an_error() {
+        // SAFETY: NULL is allowed.
+        assert!(unsafe { give(std::ptr::null_mut::<u8>(), 1) }.is_err());
+    }
+}

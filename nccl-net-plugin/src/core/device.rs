@@ -81,17 +81,21 @@ pub(crate) fn check(device: &Device) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What there is to say of it.
+/// What there is to say of it. It is as quick as its slowest link that is up.
 pub(crate) fn facts(device: &Device, params: &Params) -> Facts {
     let info = device.info();
     let (low, high) = info.node.halves();
+    let peers = device.peers();
+    let up = peers.iter().filter(|peer| peer.state == PeerState::Up);
+    let rate = up.map(|peer| peer.rate_mbps).filter(|rate| *rate != 0).min();
+    let rate = rate.and_then(|rate| i32::try_from(rate).ok());
     let (speed, latency) = match info.backend {
         Backend::Kernel => (USUAL_SPEED, USUAL_LATENCY),
         _ => (SOFT_SPEED, SOFT_LATENCY),
     };
     Facts {
         guid: low ^ high,
-        speed: params.speed.unwrap_or(speed),
+        speed: params.speed.or(rate).unwrap_or(speed),
         latency: f32::from(params.latency.unwrap_or(latency)),
         max_comms: i32::try_from(MAX_COMMS).unwrap_or(i32::MAX),
         memory: NCCL_PTR_HOST,

@@ -33,6 +33,9 @@ const HUBS: usize = 16;
 /// Hubs that are used where there are no contexts.
 const LEGACY_HUBS: u8 = 4;
 
+/// From the first generation of one hub's objects to that of the next: some bits of any part of it differ for long.
+const HUB_GENERATIONS: u32 = 0x0123_4567;
+
 /// How long `finalize` waits until its last words have left.
 const LAST_WORDS: Duration = Duration::from_millis(5);
 
@@ -44,6 +47,8 @@ pub(crate) struct World {
     hubs: [Hub; HUBS],
     facts: Mutex<Option<Facts>>,
     state: Mutex<State>,
+    /// The hub of each. Apart from the rest, which is held while a device is opened.
+    contexts: Mutex<Table<u8>>,
     /// Tells the objects of a hub from those of the one before in its place.
     generation: AtomicU32,
 }
@@ -51,7 +56,6 @@ pub(crate) struct World {
 #[derive(Debug)]
 struct State {
     device: Option<(Device, Params)>,
-    contexts: Table<u8>,
     /// Contexts per hub.
     users: [u32; HUBS],
     /// Somebody has called an `init` without contexts: nobody will say when it is over.
@@ -91,10 +95,10 @@ impl World {
             facts: Mutex::default(),
             state: Mutex::new(State {
                 device: None,
-                contexts: Table::new(u32::MAX, 0),
                 users: [0; HUBS],
                 legacy: false,
             }),
+            contexts: Mutex::new(Table::new(u32::MAX, 0)),
             generation: AtomicU32::new(0),
         }));
         let before = latest.map_or(null_mut(), |world| std::ptr::from_ref(world).cast_mut());
@@ -172,7 +176,7 @@ impl World {
         let quietest = (0..).zip(&state.users).min_by_key(|(_, users)| **users);
         let hub = quietest.map_or(0, |(hub, _)| hub);
         self.open_hub(state, hub)?;
-        let context = state.contexts.insert(hub);
+        let context = self.contexts.lock().insert(hub);
         let context = context.map_err(|_| Fault::new(Blame::System, "too many contexts"))?;
         state.users[usize::from(hub)] += 1;
         Ok(self.place(hub).id(Kind::Context, context))
@@ -195,7 +199,7 @@ impl World {
 
     /// Lets go of a device nobody needs.
     fn close_device(&self, state: &mut State) {
-        if state.contexts.is_empty() && !state.legacy {
+        if self.contexts.lock().is_empty() && !state.legacy {
             state.device = None;
         }
     }
@@ -208,8 +212,7 @@ impl World {
         let Some((device, params)) = &state.device else {
             return Err(Fault::internal("called without a device"));
         };
-        // The generations of its objects: 4096 before those of the next hub in this place meet them.
-        let first = self.generation.fetch_add(1 << 16, Ordering::Relaxed);
+        let first = self.generation.fetch_add(HUB_GENERATIONS, Ordering::Relaxed);
         let inner = Inner::new(self.place(hub), device, params.eager, first);
         let inner = inner.map_err(|error| {
             Fault::new(
@@ -239,7 +242,7 @@ impl World {
         let id = Id::from_pointer(context);
         let hub = Self::hub_of(id, Kind::Context)?;
         let world = Self::current()?;
-        if world.state.lock().contexts.get(id.key()).is_none() {
+        if world.contexts.lock().get(id.key()).is_none() {
             return Err(Fault::internal("called with a context that has been finalized"));
         }
         Ok((hub, world.place(id.hub()), id.raw()))
@@ -262,7 +265,7 @@ impl World {
         let hub = Self::hub_of(id, Kind::Context)?;
         let world = Self::current()?;
         let mut state = world.state.lock();
-        let Some(number) = state.contexts.remove(id.key()) else {
+        let Some(number) = world.contexts.lock().remove(id.key()) else {
             return Err(Fault::internal("finalize() of a context that has been finalized"));
         };
         let users = &mut state.users[usize::from(number) % HUBS];
@@ -280,7 +283,7 @@ impl World {
             drop(hub.take());
         }
         world.close_device(&mut state);
-        if state.contexts.is_empty() && !state.legacy {
+        if world.contexts.lock().is_empty() && !state.legacy {
             *world.facts.lock() = None;
             set_logger(None);
         }
