@@ -10,12 +10,15 @@ use crate::debian::{self, Suite};
 use crate::objcheck::{self, Facts};
 use crate::process;
 use crate::ui::{Task, Verdict};
-use crate::workspace::{root, work};
+use crate::workspace::{lock, root, work};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+/// Of the folder for what is compiled.
+const NAME: &str = "freestanding";
 
 /// Stack budget of one function, from the design: kernel stacks are 16 KiB and we are deep in them.
 const FRAME_MAX: u64 = 1024;
@@ -72,6 +75,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     debian::ensure(&["binutils"])?;
+    let _alone = lock(NAME)?;
     let compiler = Compiler {
         tree: COMPILER.tree()?,
     };
@@ -106,6 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 
 /// The object, built if it is not of these sources. Not checked: that is what the command is for.
 pub(crate) fn current_object() -> Result<PathBuf> {
+    let _alone = lock(NAME)?;
     let object = folder().join("usb4_core.o");
     let stamp = folder().join("usb4_core.sources");
     let mut files = vec![root().join("kmod/core.rs")];
@@ -371,5 +376,5 @@ impl Compiler {
 }
 
 fn folder() -> PathBuf {
-    work().join("freestanding")
+    work().join(NAME)
 }

@@ -7,7 +7,7 @@ use super::tree::{Kernel, Tree};
 use crate::freestanding;
 use crate::process;
 use crate::ui::{Task, Verdict};
-use crate::workspace::{root, work};
+use crate::workspace::{lock, root, work};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
@@ -69,6 +69,8 @@ pub(crate) fn is_source(folder: &Path) -> bool {
 /// Builds the module in `source` for `kernel`.
 pub(crate) fn build(tree: &Tree, kernel: &Kernel, source: &Path, make: &[String]) -> Result<Built> {
     let sources = kernel.sources()?;
+    // Another command may build it, too.
+    let _alone = lock("lab-module")?;
     let name = source.file_name().context("the source folder has no name")?;
     let folder = work().join("lab/module").join(&kernel.release).join(name);
     let mut kept = BTreeSet::new();
