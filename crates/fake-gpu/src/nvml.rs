@@ -8,6 +8,7 @@
     reason = "C's signatures; NCCL passes pointers to its own variables"
 )]
 
+use crate::put;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// An `nvmlReturn_t`.
@@ -21,16 +22,6 @@ const NO_PEER_ACCESS: c_int = 5;
 
 /// The handle of the only device.
 const DEVICE: usize = 1;
-
-/// Stores a result.
-fn put<T>(at: *mut T, value: T) -> Status {
-    if at.is_null() {
-        return NOT_SUPPORTED;
-    }
-    // SAFETY: not null, and NCCL's variable of this type.
-    unsafe { at.write(value) };
-    SUCCESS
-}
 
 /// See NVML.
 #[unsafe(no_mangle)]

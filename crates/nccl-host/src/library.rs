@@ -1,4 +1,4 @@
-//! Loads NCCL and puts our functions in the place of CUDA's.
+//! Loads NCCL and puts our functions in the place of CUDA's. RCCL, which finds a fake HIP by itself, stays as it is.
 
 use crate::cuda;
 use crate::kernel::layout;
@@ -77,7 +77,7 @@ impl Library {
         if rc != 0 {
             bail!("ncclGetVersion: {rc}");
         }
-        patched.emulated = layout::choose(number);
+        patched.emulated = !functions.hip && layout::choose(number);
         Ok((library, patched))
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Functions {
     pub(crate) cuda: Vec<Function>,
     /// What stands for kernels on the host's side; names are the kernels', without argument types.
     pub(crate) kernels: Vec<Function>,
+    /// It is RCCL, which gets its run time from a library.
+    pub(crate) hip: bool,
 }
 
 /// Reads the symbol table of the file at `path`, which must not be stripped.
@@ -30,6 +32,14 @@ pub(crate) fn read(path: &Path) -> Result<Functions> {
     let elf: ElfFile64<'_, object::Endianness, _> =
         ElfFile64::parse(&cache).with_context(|| format!("{} is not an ELF library", path.display()))?;
     let mut found = Functions::default();
+    let undefined = elf.dynamic_symbols().filter(ObjectSymbol::is_undefined);
+    if undefined
+        .filter_map(|symbol| symbol.name().ok())
+        .any(|name| name.starts_with("hip"))
+    {
+        found.hip = true;
+        return Ok(found);
+    }
     for symbol in elf.symbols() {
         if symbol.kind() != SymbolKind::Text || symbol.address() == 0 {
             continue;

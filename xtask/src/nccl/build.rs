@@ -19,15 +19,29 @@ const TOPOLOGY: &str = concat!(
     "</pci></cpu></system>\n"
 );
 
+/// The same for RCCL.
+const RCCL_TOPOLOGY: &str = concat!(
+    r#"<system version="2">"#,
+    r#"<cpu numaid="0" affinity="ffffffff" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">"#,
+    r#"<pci busid="0000:01:00.0" class="0x038000" vendor="0x1002" device="0x66a1" "#,
+    r#"subsystem_vendor="0x1002" subsystem_device="0x834" link_speed="16 GT/s" link_width="16">"#,
+    r#"<gpu dev="0" sm="90" gcn="906" arch="38911" gdr="0"/>"#,
+    "</pci></cpu></system>\n"
+);
+
+/// The names that vendors' libraries are looked for by.
+const VENDORS: &[&str] = &["libnvidia-ml.so.1", "libamdhip64.so.5", "librocm_smi64.so.1"];
+
 /// What was built.
 pub(crate) struct Built {
     /// `usb4-nccl-rank`.
     pub(crate) rank: PathBuf,
-    /// Folder of `libnvidia-ml.so.1`.
+    /// Folder of the vendors' libraries.
     pub(crate) gpu: PathBuf,
     /// Folder of the plugin.
     pub(crate) plugin: PathBuf,
     pub(crate) topology: PathBuf,
+    pub(crate) rccl_topology: PathBuf,
 }
 
 impl Built {
@@ -35,14 +49,18 @@ impl Built {
         let plugin = plugin_folder()?;
         build("the NCCL host", &["usb4-nccl-host", "usb4-fake-gpu"])?;
         let gpu = target().join("nccl/gpu");
-        place("libfake_gpu.so", &gpu, &["libnvidia-ml.so.1"])?;
+        place("libfake_gpu.so", &gpu, VENDORS)?;
         let topology = target().join("nccl/topology.xml");
-        fs::write(&topology, TOPOLOGY).context("write the topology file")?;
+        let rccl_topology = target().join("nccl/topology-rccl.xml");
+        for (path, text) in [(&topology, TOPOLOGY), (&rccl_topology, RCCL_TOPOLOGY)] {
+            fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+        }
         Ok(Built {
             rank: target().join("release/usb4-nccl-rank"),
             gpu,
             plugin,
             topology,
+            rccl_topology,
         })
     }
 }

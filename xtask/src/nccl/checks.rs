@@ -1,9 +1,10 @@
 //! What is run on each release.
 
+use super::Net;
 use super::build::Built;
 use super::job::{Job, Rank};
+use super::release::Release;
 use super::report::{networks, warnings};
-use super::{Net, Release};
 use crate::ui::Task;
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
@@ -167,6 +168,11 @@ impl Bench<'_> {
             judge_kill(&ranks, check.net)?
         } else if let Some(seconds) = slowest_abort(&ranks)? {
             format!("aborted within {seconds:.1} s")
+        } else if check.scenario.first() == Some(&"init") {
+            if !ranks.iter().all(|rank| rank.log.contains("Connected all rings")) {
+                bail!("NCCL's log does not say that all rings were connected");
+            }
+            "all rings connected".to_string()
         } else {
             let operations: u64 = ranks.iter().map(|rank| rank.report.checked().0).sum();
             format!("{operations} operations")

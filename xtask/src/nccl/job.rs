@@ -1,8 +1,9 @@
 //! Runs the ranks of one job, each in a process of its own.
 
+use super::Net;
 use super::build::Built;
+use super::release::Release;
 use super::report::{Report, networks};
-use super::{Net, Release};
 use crate::process::{self, Outcome};
 use crate::ui::Task;
 use crate::workspace::work;
@@ -123,17 +124,33 @@ impl Job<'_> {
 
     fn command(&self, rank: u8, folder: &Path) -> Command {
         let built = self.built;
-        let mut command = Command::new(&built.rank);
+        let libraries = format!("{}:{}", built.gpu.display(), built.plugin.display());
+        let mut command = match self.release.loader() {
+            None => Command::new(&built.rank),
+            Some((loader, with)) => {
+                let mut command = Command::new(loader);
+                command.arg("--library-path");
+                command
+                    .arg(format!("{}:{libraries}", with.display()))
+                    .arg(&built.rank);
+                command
+            }
+        };
         command.env_clear().env("PATH", "/usr/bin:/bin");
         for name in ["HOME", "TMPDIR", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
         }
-        let libraries = format!("{}:{}", built.gpu.display(), built.plugin.display());
+        if self.release.libraries.is_none() {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        let topology = match self.release.is_rccl() {
+            true => &built.rccl_topology,
+            false => &built.topology,
+        };
         command
-            .env("LD_LIBRARY_PATH", libraries)
-            .env("NCCL_TOPO_FILE", &built.topology)
+            .env("NCCL_TOPO_FILE", topology)
             .env("NCCL_HOSTID", format!("host-{rank}"))
             .env("NCCL_DEBUG", "INFO")
             .env("NCCL_DEBUG_SUBSYS", "INIT,NET,ENV")

@@ -7,19 +7,19 @@ mod build;
 mod checks;
 mod compare;
 mod job;
+mod release;
 mod report;
 
 use crate::interrupt;
 use crate::ui::Verdict;
-use crate::wheel::NCCL;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use build::Built;
 use checks::Tally;
-use std::path::PathBuf;
+use release::Release;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Releases of NCCL.
+    /// Releases of NCCL, and `rccl` for Debian's RCCL; those whose kernels are not emulated are only initialised.
     #[arg(long, value_delimiter = ',', default_value = "2.30.7")]
     nccl: Vec<String>,
     /// Numbers of ranks.
@@ -54,37 +54,6 @@ impl Net {
             Net::Usb4 => "usb4",
             Net::Socket => "socket",
         }
-    }
-}
-
-/// A release, unpacked.
-pub(crate) struct Release {
-    pub(crate) version: String,
-    pub(crate) library: PathBuf,
-}
-
-impl Release {
-    fn get(version: &str) -> Result<Release> {
-        let Some(wheel) = NCCL.iter().find(|wheel| wheel.version == version) else {
-            let known: Vec<&str> = NCCL.iter().map(|wheel| wheel.version).collect();
-            bail!("--nccl {version}: there is {}", known.join(", "));
-        };
-        Ok(Release {
-            version: version.to_string(),
-            library: wheel.prefix()?.join("nvidia/nccl/lib/libnccl.so.2"),
-        })
-    }
-
-    /// Its kernels are not emulated: it can only be initialised.
-    fn only_init(&self) -> bool {
-        self.version == "2.21.5"
-    }
-
-    /// It loses a plugin after the last communicator is destroyed (facts: NVIDIA/nccl issue 1978).
-    fn reloads(&self) -> bool {
-        ["2.27.", "2.28.", "2.29."]
-            .iter()
-            .any(|line| self.version.starts_with(line))
     }
 }
 
