@@ -120,7 +120,7 @@ pub(crate) fn network_choice(facts: &Facts, findings: &mut Vec<Finding>) {
     findings.push(match facts.variables.get("NCCL_NET") {
         None => Finding::note(
             "fallback",
-            "NCCL_NET is not set: where the plugin or its device fails, NCCL says so only at NCCL_DEBUG=INFO and uses sockets",
+            "NCCL_NET is not set: where the plugin is not found or cannot start, NCCL silently uses sockets",
             loud,
         ),
         Some(net) if net.eq_ignore_ascii_case(OUR_NET) => Finding::ok(

@@ -71,7 +71,7 @@ fn wanted(variables: &Variables) -> Vec<String> {
 fn built() -> Option<String> {
     let program = std::env::current_exe().ok()?;
     let folder = program.parent()?;
-    let places = ["../nccl", "../lib", "."].map(|place| folder.join(place));
+    let places = ["../nccl/plugin", "../lib", "."].map(|place| folder.join(place));
     let holds = |place: &&PathBuf| place.join(Kind::Nccl.our_plugin()).exists();
     let place = places.iter().find(holds)?;
     Some(fs::canonicalize(place).ok()?.to_string_lossy().into_owned())
