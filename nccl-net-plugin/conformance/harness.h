@@ -35,7 +35,8 @@ struct rule {
 	const char *title;
 	void (*run)(struct side *side);
 };
-extern const struct rule load_rules[], connect_rules[], data_rules[], flow_rules[], failure_rules[], process_rules[];
+extern const struct rule load_rules[], connect_rules[], data_rules[], flow_rules[], failure_rules[], process_rules[],
+	chaos_rules[];
 
 /* The rule fails, or cannot be tested here, and this process ends. */
 void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));

@@ -22,7 +22,7 @@
 #include "driver.h"
 
 static const struct rule *const groups[] = {
-	load_rules, connect_rules, data_rules, flow_rules, failure_rules, process_rules,
+	load_rules, connect_rules, data_rules, flow_rules, failure_rules, process_rules, chaos_rules,
 };
 
 /* The next rule after `rule` in the order of numbers; NULL before the first. */

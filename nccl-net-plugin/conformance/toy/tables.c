@@ -109,11 +109,13 @@ static int isend_v6(void *comm, void *data, int size, int tag, void *mhandle, vo
 	return toy_isend(comm, data, size, tag, request);
 }
 
+#ifndef TOY_NO_V9
 static int isend_v9(void *comm, void *data, size_t size, int tag, void *mhandle, void **request)
 {
 	(void)mhandle;
 	return toy_isend(comm, data, size, tag, request);
 }
+#endif
 
 static int isend_v10(void *comm, void *data, size_t size, int tag, void *mhandle, void *phandle, void **request)
 {
@@ -127,11 +129,13 @@ static int irecv_v6(void *comm, int n, void **data, int *sizes, int *tags, void 
 	return toy_irecv(comm, data[0], sizes[0], tags[0], request);
 }
 
+#ifndef TOY_NO_V9
 static int irecv_v9(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **request)
 {
 	(void)n, (void)mhandles;
 	return toy_irecv(comm, data[0], sizes[0], tags[0], request);
 }
+#endif
 
 static int irecv_v10(void *comm, int n, void **data, size_t *sizes, int *tags, void **mhandles, void **phandles,
 		     void **request)
