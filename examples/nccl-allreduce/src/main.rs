@@ -11,6 +11,7 @@ mod launcher;
 mod library;
 mod nccl;
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -44,8 +45,17 @@ struct Arguments {
 /// Bytes of an element: single precision.
 const ELEMENT: usize = 4;
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("nccl-allreduce: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<()> {
     use_usb4();
     let place = Place::find()?;
     let nccl = Nccl::load(arguments.library.as_deref())?;
