@@ -97,6 +97,7 @@ fn steps() -> Vec<Step> {
         step("lab-skeleton", 30, own("lab test --suite skeleton")),
         step("instructions", 10, own("instructions")),
         step("nccl", 10, own("nccl --nccl 2.30.7")),
+        step("nccl-rules", 15, own("nccl --rules")),
         step("mpi-mpich", 10, own("mpi --mpi mpich")),
         step("mpi-openmpi", 10, own("mpi --mpi openmpi")),
         step("mpi-openmpi-debian", 10, own("mpi --mpi openmpi-debian")),

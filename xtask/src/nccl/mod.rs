@@ -9,6 +9,7 @@ mod compare;
 mod job;
 mod release;
 mod report;
+mod rules;
 
 use crate::interrupt;
 use crate::ui::Verdict;
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// Only time AllReduce, 8 B to 16 MiB on two ranks, over usb4 and over NCCL's sockets.
     #[arg(long)]
     compare: bool,
+    /// Only test the rules R1 to R32 of a network plugin, without NCCL; with `--full` for every version of its interface.
+    #[arg(long, conflicts_with_all = ["nccl", "ranks", "net", "compare"])]
+    rules: bool,
 }
 
 /// What NCCL moves data with.
@@ -60,6 +64,9 @@ impl Net {
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     interrupt::handle()?;
     let device = crate::mpi::device(&args.device)?;
+    if args.rules {
+        return rules::run(&build::plugin_folder()?, &device, args.full);
+    }
     // Before anything is built, so that an unknown release costs nothing.
     let releases: Vec<Release> = args
         .nccl
