@@ -65,6 +65,12 @@ impl Release {
         self.is_rccl() || self.version == "2.21.5"
     }
 
+    /// It keeps errors of the network to itself, those of its own sockets too: its log has them, `ncclCommGetAsyncError`
+    /// does not.
+    pub(crate) fn mutes_errors(&self) -> bool {
+        self.version.starts_with("2.27.")
+    }
+
     /// It loses a plugin after the last communicator is destroyed (NVIDIA/nccl issue 1978), unless told otherwise.
     pub(crate) fn reloads(&self) -> bool {
         ["2.27.", "2.28.", "2.29."]
