@@ -40,7 +40,7 @@ impl Inner {
         };
         let comm = Comm {
             common: Common::new(context, peer, None),
-            side: Side::Send(Box::new(SendComm::new(address.nonce))),
+            side: Side::Send(Box::new(SendComm::new())),
         };
         let key = self.comms.insert(comm);
         let key = key.map_err(|_| Fault::new(Blame::System, "too many connections"))?;

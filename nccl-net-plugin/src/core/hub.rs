@@ -1,4 +1,4 @@
-//! A hub: one address on the ring and everything that is multiplexed over it.
+//! A hub: one endpoint of the ring and everything that is multiplexed over it.
 //!
 //! A lock per hub. What is to be logged is collected and told after it has been given back, and no call that may sleep is
 //! made under it: the device is driven, and memory registered, without.
@@ -172,7 +172,7 @@ pub(crate) struct Inner {
     pub(crate) listeners: Table<Listener>,
     pub(crate) regions: Table<Region>,
     /// Longest eager message we take.
-    pub(crate) eager: u16,
+    pub(crate) eager: u32,
     /// Communicators that wait for room in the submission queue.
     pub(crate) waiting: VecDeque<Key>,
     /// Messages without a communicator that do.
@@ -185,7 +185,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(place: Place, device: &Device, eager: u16, first: u32) -> Result<Self, Error> {
+    pub(crate) fn new(place: Place, device: &Device, eager: u32, first: u32) -> Result<Self, Error> {
         Ok(Self {
             place,
             device: Arc::new(device.clone()),
@@ -213,11 +213,9 @@ impl Inner {
         let (State::Open, Some(remote)) = (common.state, common.remote) else {
             return;
         };
-        let to = match comm.side {
-            Side::Send(_) => self.peers.handle(common.peer),
-            Side::Recv(_) => self.peers.express(common.peer),
+        let Some(to) = self.peers.handle(common.peer) else {
+            return;
         };
-        let Some(to) = to else { return };
         let route = Route {
             to,
             remote,

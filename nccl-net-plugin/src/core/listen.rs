@@ -10,7 +10,6 @@ use super::comm::{Comm, Common, Side};
 use super::fault::{Blame, Fault};
 use super::handle::Address;
 use super::hub::Inner;
-use super::id::Kind;
 use super::recv::{CREDITS, RecvComm};
 use super::table::Key;
 use super::wire::{Closing, Message, Refusal, VERSION};
@@ -94,20 +93,12 @@ impl Inner {
             let Some(waiting) = self.listeners.get_mut(listener) else {
                 return Err(Fault::internal("a listener that has been closed, or never was"));
             };
-            let (context, nonce) = (waiting.context, waiting.nonce);
+            let context = waiting.context;
             let Some(knock) = waiting.knocks.front().copied() else {
                 return Ok(None);
             };
-            let opened = match self.peers.open(&mut self.port, &knock.hub) {
-                Ok(Some(peer)) => {
-                    let express = self.peers.open_express(&mut self.port, peer);
-                    express.map(|express| express.map(|express| (peer, express)))
-                }
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
-            };
-            let (peer, express) = match opened {
-                Ok(Some(opened)) => opened,
+            let peer = match self.peers.open(&mut self.port, &knock.hub) {
+                Ok(Some(peer)) => peer,
                 Ok(None) => return Ok(None),
                 Err(error) => {
                     // It has gone again; there may be others.
@@ -122,32 +113,23 @@ impl Inner {
                     continue;
                 }
             };
+            self.drop_knock(listener);
             let comm = Comm {
                 common: Common::new(context, peer, Some(knock.from)),
                 side: Side::Recv(Box::new(RecvComm::new())),
             };
             let Ok(key) = self.comms.insert(comm) else {
-                self.drop_knock(listener);
                 self.refuse(&knock.hub, knock.from, Refusal::Full);
                 return Err(Fault::new(Blame::System, "too many connections"));
             };
-            let hub = self.port.endpoint().address();
+            self.peers.join(peer);
             let accept = Message::Accept {
                 to: knock.from,
                 from: key.wire(),
                 credits: u16::try_from(CREDITS).unwrap_or(0),
                 eager: self.eager,
-                hub: (hub.ep, hub.incarnation),
-                nonce,
             };
-            // Ahead of all grants, from where they will come.
-            let cookie = self.place.id(Kind::Comm, key);
-            if self.port.tell_express(express, &accept, cookie).is_err() {
-                self.comms.remove(key);
-                return Ok(None);
-            }
-            self.drop_knock(listener);
-            self.peers.join(peer);
+            self.tell_peer(peer, accept);
             return Ok(Some(key));
         }
     }
@@ -171,50 +153,27 @@ impl Inner {
 
     /// Our request to connect was accepted.
     #[cold]
-    pub(crate) fn accepted(&mut self, done: &Completion, message: Message) {
-        let Message::Accept {
-            to,
-            from,
-            credits,
-            eager,
-            hub: (ep, incarnation),
-            nonce,
-        } = message
-        else {
-            return;
-        };
-        let Some(express) = self.port.endpoint().source(done.source) else {
-            return;
-        };
-        let hub = EpAddr {
-            node: express.node,
-            ep,
-            incarnation,
-        };
+    pub(crate) fn accepted(&mut self, done: &Completion, to: u32, from: u32, credits: u16, eager: u32) {
         let Some(key) = self.comms.find_wire(to) else {
             // We have given up meanwhile.
-            if let Ok(Some(peer)) = self.peers.open(&mut self.port, &hub) {
+            let hub = self.port.endpoint().source(done.source);
+            let peer = hub.map(|hub| self.peers.open(&mut self.port, &hub));
+            if let Some(Ok(Some(peer))) = peer {
                 let why = Closing::Closed;
                 self.tell_peer(peer, Message::Close { to: from, why });
             }
             return;
         };
-        let Some(comm) = self.comms.get_mut(key) else {
+        if self.comm_of(done, to) != Some(key) {
             return;
-        };
-        let peer = comm.common.peer;
-        let Side::Send(send) = &mut comm.side else { return };
-        // Only who has the handle knows the nonce.
-        let is_it = send.nonce == nonce
+        }
+        if let Some(comm) = self.comms.get_mut(key)
+            && let Side::Send(send) = &mut comm.side
             && comm.common.remote.is_none()
-            && self.peers.get_mut(peer).is_some_and(|peer| peer.address == hub)
-            && self.peers.set_express_address(peer, express);
-        if is_it {
+        {
             comm.common.remote = Some(from);
             send.accepted(credits, eager);
             self.pump(key);
-        } else {
-            self.nonsense(done, "an acceptance of what was not asked for");
         }
     }
 }

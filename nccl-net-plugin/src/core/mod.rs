@@ -1,7 +1,6 @@
 //! The plugin, whatever the version of the table it is called through.
 //!
-//! `world` is what the process has; a `hub` in it is an address on the ring with everything that is multiplexed over
-//! it. Connections
+//! `world` is what the process has; a `hub` in it is an endpoint with everything that is multiplexed over it. Connections
 //! are made in `listen` and `connect`; `send` and `recv` decide what may go where; `progress` takes what comes. `wire` is
 //! what goes over the cable: see `docs/spec/nccl.md`.
 

@@ -3,7 +3,7 @@
 //! | variable | meaning | default |
 //! | --- | --- | --- |
 //! | `USB4_DEVICE` | the device, as for the ring API: `/dev/usb4ring`, `soft:NAME` | `/dev/usb4ring` |
-//! | `USB4_NCCL_EAGER` | longest message, in bytes, sent before its receive is known: 0 to 65535 | 2048 |
+//! | `USB4_NCCL_EAGER` | longest message, in bytes, sent before its receive is known: 0 to 65536 | 2048 |
 //! | `USB4_NCCL_SPEED` | Mb/s told to NCCL, for its choice of algorithms: 1 to 10000000 | the links' rate |
 //! | `USB4_NCCL_LATENCY` | microseconds told to NCCL, for the same: 0 to 10000 | 2 (soft), 10 |
 
@@ -14,7 +14,7 @@ use super::fault::{Blame, Fault};
 /// What the environment says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Params {
-    pub(crate) eager: u16,
+    pub(crate) eager: u32,
     pub(crate) speed: Option<i32>,
     pub(crate) latency: Option<u16>,
 }
@@ -23,7 +23,7 @@ impl Params {
     /// Reads it.
     pub(crate) fn from_env() -> Result<Self, Fault> {
         Ok(Self {
-            eager: number("USB4_NCCL_EAGER", 0, 65535)?.unwrap_or(2048),
+            eager: number("USB4_NCCL_EAGER", 0, 65536)?.unwrap_or(2048),
             speed: number("USB4_NCCL_SPEED", 1, 10_000_000)?,
             latency: number("USB4_NCCL_LATENCY", 0, 10_000)?,
         })

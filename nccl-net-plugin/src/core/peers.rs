@@ -20,19 +20,14 @@ pub(crate) const PROBE_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Peer {
     pub(crate) address: EpAddr,
     pub(crate) handle: AddressHandle,
-    /// Of our express endpoint, to the same; made when it is needed.
-    express: Option<AddressHandle>,
-    /// Where its grants come from, once it has accepted a connection.
-    express_address: Option<EpAddr>,
     /// Communicators with it.
     pub(crate) users: u32,
     /// A probe is under way.
     pub(crate) probing: bool,
     /// It is gone.
     pub(crate) failed: bool,
-    /// What the device calls its endpoints.
+    /// What the device calls it.
     source: Option<SourceId>,
-    express_source: Option<SourceId>,
 }
 
 /// All of them.
@@ -63,41 +58,6 @@ impl Peers {
             .map(|peer| peer.handle)
     }
 
-    /// The handle for what must not wait, made by [`Peers::open_express`].
-    #[inline]
-    pub(crate) fn express(&self, key: Key) -> Option<AddressHandle> {
-        self.table
-            .get(key)
-            .filter(|peer| !peer.failed)
-            .and_then(|peer| peer.express)
-    }
-
-    /// Makes that handle, if there is none; `None` while the link is coming up.
-    pub(crate) fn open_express(&mut self, port: &mut Port, key: Key) -> Result<Option<AddressHandle>, Error> {
-        if let Some(express) = self.express(key) {
-            return Ok(Some(express));
-        }
-        let address = self.table.get(key).map(|peer| peer.address);
-        let address = address.ok_or(Error::Invalid("a peer that is gone"))?;
-        let mut opened = port.express().try_address_handle(&address);
-        if matches!(opened, Err(Error::Limit(Object::Handle))) && self.close_unused(port) {
-            opened = port.express().try_address_handle(&address);
-        }
-        let handle = opened?;
-        if let Some(peer) = self.table.get_mut(key) {
-            peer.express = handle;
-        }
-        Ok(handle)
-    }
-
-    /// A peer's grants come from there. False if they have come from elsewhere.
-    pub(crate) fn set_express_address(&mut self, key: Key, address: EpAddr) -> bool {
-        let Some(peer) = self.table.get_mut(key) else {
-            return false;
-        };
-        *peer.express_address.get_or_insert(address) == address
-    }
-
     /// The peer at an address; `None` while the link to its host is coming up.
     pub(crate) fn open(&mut self, port: &mut Port, address: &EpAddr) -> Result<Option<Key>, Error> {
         let known = self
@@ -117,13 +77,10 @@ impl Peers {
         let new = Peer {
             address: *address,
             handle,
-            express: None,
-            express_address: None,
             users: 0,
             probing: false,
             failed: false,
             source: None,
-            express_source: None,
         };
         if self.table.is_full() {
             self.close_unused(port);
@@ -148,9 +105,6 @@ impl Peers {
     fn close(&mut self, port: &mut Port, key: Key) {
         if let Some(peer) = self.table.remove(key) {
             port.endpoint().close_handle(peer.handle);
-            if let Some(express) = peer.express {
-                port.express().close_handle(express);
-            }
         }
     }
 
@@ -179,18 +133,14 @@ impl Peers {
         let Some(peer) = self.table.get_mut(key) else {
             return false;
         };
-        if peer.source == Some(source) || peer.express_source == Some(source) {
+        if peer.source == Some(source) {
             return true;
         }
-        let from = port.endpoint().source(source);
-        if from == Some(peer.address) {
+        let is_it = port.endpoint().source(source) == Some(peer.address);
+        if is_it {
             peer.source = Some(source);
-        } else if from.is_some() && from == peer.express_address {
-            peer.express_source = Some(source);
-        } else {
-            return false;
         }
-        true
+        is_it
     }
 
     /// If it is time for that: asks the peers of our communicators whether they are there.

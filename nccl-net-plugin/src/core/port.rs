@@ -1,8 +1,4 @@
-//! A hub's endpoints: their queues, and the buffers messages arrive in.
-//!
-//! The *main* endpoint has the hub's address; all that comes comes to it, and messages leave from it. Grants leave from the
-//! *express* endpoint: the ring keeps the order of what goes from one endpoint to another, and behind megabytes that leave
-//! they would be late, and those that come would have to wait for them.
+//! A hub's endpoint: its queues, and the buffers messages arrive in.
 
 use usb4_ring::{
     Access, AddressHandle, Buffer, Completion, Cq, Device, Endpoint, EndpointConfig, EndpointKind, Error,
@@ -33,17 +29,58 @@ pub(crate) enum Refused {
     Dead,
 }
 
-/// An endpoint that sends.
+/// An endpoint, its completion queues and its receive buffers.
 #[derive(Debug)]
-struct Lane {
+pub(crate) struct Port {
     endpoint: Endpoint,
+    receives: Cq,
+    sends: Cq,
+    device: Device,
+    buffers: Buffers,
     /// Something was posted that the device has not been told of.
     posted: bool,
+    /// Whether requests may be posted that are not the whole of a message.
+    pub(crate) max_message: u32,
 }
 
-impl Lane {
+impl Port {
+    pub(crate) fn new(device: &Device, eager: u32) -> Result<Self, Error> {
+        let receives = device.create_cq(RECEIVES)?;
+        let sends = device.create_cq(IN_FLIGHT)?;
+        let config = EndpointConfig {
+            kind: EndpointKind::Datagram,
+            sq_depth: SENDS,
+            rq_depth: RECEIVES,
+        };
+        let endpoint = device.create_endpoint(&config, &sends, &receives)?;
+        let mut port = Self {
+            endpoint,
+            receives,
+            sends,
+            device: device.clone(),
+            buffers: Buffers::new(eager),
+            posted: false,
+            max_message: device.info().max_message,
+        };
+        for _ in 0..RECEIVES {
+            let buffer = port.buffers.take(&port.device)?;
+            port.receive_into(buffer);
+        }
+        port.endpoint.submit()?;
+        Ok(port)
+    }
+
+    pub(crate) fn endpoint(&mut self) -> &mut Endpoint {
+        &mut self.endpoint
+    }
+
+    /// The device's name.
+    pub(crate) fn rail(&self) -> &str {
+        &self.device.info().name
+    }
+
     #[inline]
-    fn post(&mut self, request: &WorkRequest) -> Result<(), Refused> {
+    pub(crate) fn post(&mut self, request: &WorkRequest) -> Result<(), Refused> {
         let posted = match self.endpoint.post(request) {
             Err(Error::QueueFull) => {
                 // The device may not have seen what is in it.
@@ -62,97 +99,10 @@ impl Lane {
         }
     }
 
-    #[inline]
-    fn submit(&mut self) {
-        if std::mem::take(&mut self.posted) {
-            // A device that is gone says so with the next request.
-            let _ = self.endpoint.submit();
-        }
-    }
-}
-
-/// The endpoints, their completion queues and the receive buffers.
-#[derive(Debug)]
-pub(crate) struct Port {
-    main: Lane,
-    express: Lane,
-    receives: Cq,
-    sends: Cq,
-    device: Device,
-    buffers: Buffers,
-    /// Whether requests may be posted that are not the whole of a message.
-    pub(crate) max_message: u32,
-}
-
-impl Port {
-    pub(crate) fn new(device: &Device, eager: u16) -> Result<Self, Error> {
-        let receives = device.create_cq(RECEIVES)?;
-        let sends = device.create_cq(IN_FLIGHT)?;
-        let lane = |rq_depth| {
-            let config = EndpointConfig {
-                kind: EndpointKind::Datagram,
-                sq_depth: SENDS,
-                rq_depth,
-            };
-            let endpoint = device.create_endpoint(&config, &sends, &receives)?;
-            Ok::<_, Error>(Lane {
-                endpoint,
-                posted: false,
-            })
-        };
-        let (main, express) = (lane(RECEIVES)?, lane(1)?);
-        let mut port = Self {
-            main,
-            express,
-            receives,
-            sends,
-            device: device.clone(),
-            buffers: Buffers::new(eager),
-            max_message: device.info().max_message,
-        };
-        for _ in 0..RECEIVES {
-            let buffer = port.buffers.take(&port.device)?;
-            port.receive_into(buffer);
-        }
-        port.main.endpoint.submit()?;
-        Ok(port)
-    }
-
-    /// The main endpoint.
-    pub(crate) fn endpoint(&mut self) -> &mut Endpoint {
-        &mut self.main.endpoint
-    }
-
-    /// The express endpoint.
-    pub(crate) fn express(&mut self) -> &mut Endpoint {
-        &mut self.express.endpoint
-    }
-
-    /// The device's name.
-    pub(crate) fn rail(&self) -> &str {
-        &self.device.info().name
-    }
-
-    #[inline]
-    pub(crate) fn post(&mut self, request: &WorkRequest) -> Result<(), Refused> {
-        self.main.post(request)
-    }
-
     /// Posts a control message, of which only the failure is heard of, under this name.
     #[inline]
     pub(crate) fn tell(&mut self, to: AddressHandle, message: &Message, cookie: Id) -> Result<(), Refused> {
-        self.main.post(&control(to, message, cookie).unsignaled())
-    }
-
-    /// As [`Port::tell`], past what is under way: `to` is a handle of the express endpoint.
-    #[inline]
-    pub(crate) fn tell_express(
-        &mut self,
-        to: AddressHandle,
-        message: &Message,
-        cookie: Id,
-    ) -> Result<(), Refused> {
-        self.express.post(&control(to, message, cookie).unsignaled())
+        self.post(&control(to, message, cookie).unsignaled())
     }
 
     /// Posts a control message whose arrival is heard of.
@@ -163,8 +113,10 @@ impl Port {
     /// Lets the device start with what was posted.
     #[inline]
     pub(crate) fn submit(&mut self) {
-        self.express.submit();
-        self.main.submit();
+        if std::mem::take(&mut self.posted) {
+            // A device that is gone says so with the next request.
+            let _ = self.endpoint.submit();
+        }
     }
 
     /// What has arrived.
@@ -186,8 +138,8 @@ impl Port {
             return;
         };
         // There are as many entries as buffers that are posted.
-        if self.main.endpoint.post_recv(u64::from(buffer), *place).is_ok() {
-            self.main.posted = true;
+        if self.endpoint.post_recv(u64::from(buffer), *place).is_ok() {
+            self.posted = true;
         }
     }
 
@@ -216,7 +168,7 @@ impl Port {
         let Some(place) = self.buffers.places.get(buffer as usize) else {
             return;
         };
-        let len = (len as usize).min(usize::from(self.buffers.eager));
+        let len = (len as usize).min(self.buffers.eager as usize);
         let from = std::ptr::with_exposed_provenance::<u8>(usize::try_from(place.addr()).unwrap_or(0));
         // SAFETY: within the buffer, which nobody writes to between its arrival and its return; the target is the
         // caller's, and is not one of our buffers.
@@ -236,14 +188,14 @@ fn control(to: AddressHandle, message: &Message, cookie: Id) -> WorkRequest {
 /// Receive buffers, all of one size.
 #[derive(Debug)]
 struct Buffers {
-    eager: u16,
+    eager: u32,
     regions: Vec<MemoryRegion>,
     places: Vec<Buffer>,
     free: Vec<u32>,
 }
 
 impl Buffers {
-    const fn new(eager: u16) -> Self {
+    const fn new(eager: u32) -> Self {
         Self {
             eager,
             regions: Vec::new(),
@@ -261,7 +213,7 @@ impl Buffers {
 
     #[cold]
     fn grow(&mut self, device: &Device) -> Result<(), Error> {
-        let size = PREFIX as usize + usize::from(self.eager);
+        let size = (PREFIX + self.eager) as usize;
         // An odd number of cache lines, so that the heads of the buffers do not share cache sets.
         let stride = size.next_multiple_of(128) + 64;
         let region = device.alloc(stride * CHUNK as usize, Access::LOCAL)?;

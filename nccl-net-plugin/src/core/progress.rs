@@ -115,7 +115,7 @@ impl Inner {
 
     /// Something a peer may not send. It changes nothing; the first is told of.
     #[cold]
-    pub(crate) fn nonsense(&mut self, done: &Completion, what: &str) -> bool {
+    fn nonsense(&mut self, done: &Completion, what: &str) -> bool {
         if !std::mem::replace(&mut self.nonsense_told, true) {
             let from = self.port.endpoint().source(done.source);
             let from = from.map_or_else(|| "somebody".into(), |from| from.node.to_string());
@@ -206,7 +206,12 @@ impl Inner {
                 from,
                 version,
             } => self.knock(done, to, nonce, from, version),
-            Message::Accept { .. } => self.accepted(done, message),
+            Message::Accept {
+                to,
+                from,
+                credits,
+                eager,
+            } => self.accepted(done, to, from, credits, eager),
             Message::Refuse { to, why } => self.refused(done, to, why),
             Message::Grant {
                 to,

@@ -210,7 +210,7 @@ impl RecvComm {
                 key: request.remote_key,
                 capacity: request.capacity,
             };
-            port.tell_express(route.to, &grant, cookie)?;
+            port.tell(route.to, &grant, cookie)?;
             self.announced = seq.wrapping_add(1);
         }
         let unknown = self.posted.wrapping_sub(self.announced) as usize;
@@ -219,7 +219,7 @@ impl RecvComm {
                 to: route.remote,
                 posted: self.posted,
             };
-            port.tell_express(route.to, &credit, cookie)?;
+            port.tell(route.to, &credit, cookie)?;
             self.announced = self.posted;
         }
         Ok(())

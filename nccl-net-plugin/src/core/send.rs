@@ -51,8 +51,6 @@ struct Grant {
 pub(crate) struct SendComm {
     /// The peer's device has our request to connect.
     pub(crate) asked: bool,
-    /// The listener's.
-    pub(crate) nonce: u64,
     /// Messages all of which the ring has.
     sent: u32,
     /// Receives the peer has posted, as far as it has told us.
@@ -102,10 +100,9 @@ pub(crate) struct Route {
 }
 
 impl SendComm {
-    pub(crate) fn new(nonce: u64) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             asked: false,
-            nonce,
             sent: 0,
             granted: 0,
             credits: 0,
@@ -117,8 +114,8 @@ impl SendComm {
     }
 
     /// The peer has accepted the connection.
-    pub(crate) fn accepted(&mut self, credits: u16, eager: u16) {
-        (self.credits, self.eager) = (u32::from(credits), u32::from(eager));
+    pub(crate) fn accepted(&mut self, credits: u16, eager: u32) {
+        (self.credits, self.eager) = (u32::from(credits), eager);
     }
 
     /// The peer has a buffer for receive `seq`.
@@ -260,7 +257,7 @@ mod tests {
         SendComm {
             sent,
             granted,
-            ..SendComm::new(0)
+            ..SendComm::new()
         }
     }
 

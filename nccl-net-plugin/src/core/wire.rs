@@ -45,15 +45,12 @@ pub(crate) enum Message {
         from: u32,
         version: u16,
     },
-    /// To a sender: its messages go to `from` on the hub with this endpoint number and incarnation, and so many eager ones of
-    /// so many bytes may be on their way. With the nonce of CONNECT.
+    /// To a sender: its messages go to `from`, and so many eager ones of so many bytes may be on their way.
     Accept {
         to: u32,
         from: u32,
         credits: u16,
-        eager: u16,
-        hub: (u32, u32),
-        nonce: u64,
+        eager: u32,
     },
     /// To a sender: no.
     Refuse { to: u32, why: Refusal },
@@ -98,12 +95,7 @@ impl Message {
                 from,
                 credits,
                 eager,
-                hub,
-                nonce,
-            } => {
-                let limits = u32::from(credits) | u32::from(eager) << 16;
-                ([two(from, limits), two(hub.0, hub.1), nonce], imm(2, to))
-            }
+            } => ([two(from, u32::from(credits)), u64::from(eager), 0], imm(2, to)),
             Self::Refuse { to, why } => {
                 let why = match why {
                     Refusal::NoListener => 1,
@@ -157,14 +149,14 @@ impl Message {
                 }
             }
             2 => {
-                let (from, limits) = halves(a);
+                let (from, credits) = halves(a);
+                none(&[c])?;
+                let (credits, eager) = (u16::try_from(credits).ok()?, u32::try_from(b).ok()?);
                 Self::Accept {
                     to,
                     from,
-                    credits: low16(limits),
-                    eager: low16(limits >> 16),
-                    hub: halves(b),
-                    nonce: c,
+                    credits,
+                    eager,
                 }
             }
             3 => {
@@ -281,9 +273,7 @@ mod tests {
             to: u32::MAX,
             from: 2,
             credits: 8,
-            eager: 0xfffe,
-            hub: (3, u32::MAX),
-            nonce: u64::MAX,
+            eager: 2048,
         },
         Message::Refuse {
             to: 5,
@@ -369,7 +359,7 @@ mod tests {
         assert_eq!(Message::decode(([0, 0, 1], 6 << 32)), None);
         assert_eq!(Message::decode(([9, 0, 0], 3 << 32)), None);
         assert_eq!(Message::decode(([0, 1, 0], 8 << 32)), None);
-        assert_eq!(Message::decode(([0, u64::MAX, 0], 5 << 32)), None);
+        assert_eq!(Message::decode(([0, u64::MAX, 0], 2 << 32)), None);
     }
 
     #[test]

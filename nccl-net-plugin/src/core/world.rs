@@ -27,7 +27,7 @@ use super::log::set_logger;
 use super::params::Params;
 use super::table::{Key, Table};
 
-/// Hubs of a process. Each is two endpoints, two completion queues and about 600 KiB of buffers.
+/// Hubs of a process. Each is an endpoint, two completion queues and about 600 KiB of buffers.
 const HUBS: usize = 16;
 
 /// Hubs that are used where there are no contexts.
