@@ -52,8 +52,8 @@ impl RailFsm {
             Some(session) if session.peer_nonce == body.nonce => session.mine,
             _ => self.next,
         };
-        if self.common_version(body).is_none() {
-            return self.refuse(now, body, identity);
+        if let Some(reason) = self.objection(body) {
+            return self.refuse(now, body, identity, reason);
         }
         self.push(ControlKind::Accept, identity, body.nonce, None);
         if self.session.is_none() {
@@ -61,19 +61,27 @@ impl RailFsm {
         }
     }
 
-    /// The peer speaks no version of ours.
-    fn refuse(&mut self, now: Nanos, body: &ControlBody, identity: Identity) {
-        self.push(ControlKind::Refuse, identity, body.nonce, Some(Reason::Version));
+    /// Why there can be no session with whoever says this: two hosts of one name could not tell their endpoints apart, and
+    /// what is for this host itself would go to the other one.
+    fn objection(&self, body: &ControlBody) -> Option<Reason> {
+        if body.node_id == self.local.node {
+            return Some(Reason::NotAllowed);
+        }
+        self.common_version(body).is_none().then_some(Reason::Version)
+    }
+
+    fn refuse(&mut self, now: Nanos, body: &ControlBody, identity: Identity, reason: Reason) {
+        self.push(ControlKind::Refuse, identity, body.nonce, Some(reason));
         if self.session.is_none() {
-            self.refused = Some(Reason::Version);
+            self.refused = Some(reason);
             self.offer.rest(now);
         }
     }
 
     fn on_accept(&mut self, now: Nanos, body: &ControlBody, rng: &mut impl FnMut() -> u64) {
         if self.offer.is_on() && body.echo == self.next.nonce {
-            if self.common_version(body).is_none() {
-                return self.refuse(now, body, self.next);
+            if let Some(reason) = self.objection(body) {
+                return self.refuse(now, body, self.next, reason);
             }
             self.begin(body, Cause::Accepted, rng);
         }
@@ -207,7 +215,7 @@ impl RailFsm {
             && body.nonce != 0
             && body.ring_size > RING_RESERVE
             && body.max_ack_delay_us <= MAX_ACK_DELAY_LIMIT_US;
-        if !possible {
+        if !possible || self.objection(body).is_some() {
             return None;
         }
         Some(PeerInfo {

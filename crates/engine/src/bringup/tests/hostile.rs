@@ -142,6 +142,10 @@ fn absurd_parameters_begin_no_session() {
             ver_max: 3,
             ..good
         },
+        ControlBody {
+            node_id: local(1).node,
+            ..good
+        },
     ] {
         for kind in [ControlKind::Accept, ControlKind::PathsUp] {
             let mut pair = Pair::new(9, Channel { loss: 1000, ..CLEAN });

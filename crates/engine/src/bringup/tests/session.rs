@@ -258,6 +258,25 @@ fn a_peer_of_another_version_is_refused_and_both_can_say_why() {
 }
 
 #[test]
+fn a_peer_of_our_own_name_is_refused() {
+    let double = LocalInfo {
+        node: local(0).node,
+        ..local(1)
+    };
+    let mut pair = Pair::with(17, CLEAN, [local(0), double]);
+    pair.run(100 * SEC);
+    for side in &pair.sides {
+        assert_eq!(side.fsm.state(), RailState::Refused(Reason::NotAllowed));
+        assert_eq!(side.ups, 0);
+    }
+    // Renamed: comes up at once.
+    pair.sides[1].fsm.local.node = local(1).node;
+    pair.restart(1);
+    pair.run(SEC);
+    assert!(pair.both_up());
+}
+
+#[test]
 fn features_are_in_force_only_when_both_want_them() {
     let with = |side, features| LocalInfo {
         features,
