@@ -403,8 +403,13 @@ err_rail:
  */
 void u4_rail_start(struct u4_rail *rail)
 {
-	reinit_completion(&rail->closed);
 	WRITE_ONCE(rail->running, true);
+	/*
+	 * A message may have it run already. Whoever has seen it stopped is to
+	 * say so before, not after it counts as not closed.
+	 */
+	cancel_delayed_work_sync(&rail->work);
+	reinit_completion(&rail->closed);
 	u4_rail_kick(rail);
 }
 
