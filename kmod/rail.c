@@ -308,6 +308,27 @@ static void feed(struct u4_rail *rail)
 	}
 }
 
+/* By reason (docs/spec/wire.md, section 4). */
+static const char *const refusals[] = {
+	"", "no version in common", "not allowed, or of the same node id",
+	"no resources", "shutting down",
+};
+
+/* It may stay so for long, and nothing else tells. */
+static void say_refused(struct u4_rail *rail)
+{
+	u32 reason = usb4_core_rail_refused(rail->fsm);
+
+	if (reason == rail->refused)
+		return;
+	rail->refused = reason;
+	if (reason)
+		dev_warn_ratelimited(&rail->svc->dev,
+				     "no session with the host at the other end: %s\n",
+				     reason < ARRAY_SIZE(refusals) ?
+				     refusals[reason] : "");
+}
+
 static void again(struct u4_rail *rail, unsigned long delay)
 {
 	/* Unless somebody has queued it for now. */
@@ -341,6 +362,7 @@ static void rail_work(struct work_struct *work)
 			return;
 	}
 	feed(rail);
+	say_refused(rail);
 	if (usb4_core_rail_is_closed(rail->fsm)) {
 		/* The next one begins anew, if there is to be one. */
 		rail->fsm = NULL;

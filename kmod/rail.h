@@ -49,6 +49,7 @@ enum {
  * @in_hop: HopID of the peer's, 0 if none is reserved
  * @fsm: the state machine, %NULL if there is none
  * @fsm_memory: where it lives
+ * @refused: why there is no session, as was last said; 0 if there may be one
  * @order: what it wants
  * @packets: control messages on their way out
  * @packet_next: the next one to use
@@ -80,6 +81,7 @@ struct u4_rail {
 	int in_hop;
 	struct usb4_core_rail *fsm;
 	void *fsm_memory;
+	u32 refused;
 	struct usb4_core_order order;
 	void *packets;
 	u32 packet_next;
