@@ -121,7 +121,7 @@ impl Link {
         round.progress |= done.progress;
         round.more = done.more | arrived.is_full();
         if let Some(rail) = done.reset {
-            port.strange(rail.0, arrived.last_tag());
+            port.strange(rail.0, arrived.last_tag(rail));
         }
         if done.joined {
             port.joined();
@@ -170,10 +170,12 @@ impl Arrived {
         self.frames().len() == BATCH || self.sent().len() == BATCH
     }
 
-    /// Tag of the last frame that arrived, 0 if there is none.
-    fn last_tag(&self) -> u64 {
+    /// Tag of the last frame that arrived on a rail, 0 if there is none.
+    fn last_tag(&self, rail: RailId) -> u64 {
         const TAG: usize = 8;
-        let Some(frame) = self.frames().last().filter(|frame| frame.len >= 16) else {
+        let mut backwards = self.frames().iter().rev();
+        let last = backwards.find(|frame| frame.rail == rail.0);
+        let Some(frame) = last.filter(|frame| frame.len >= 16) else {
             return 0;
         };
         // SAFETY: the frame is longer than that, and its buffer is not given to the ring again before the next poll.
