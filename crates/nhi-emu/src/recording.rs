@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use usb4_nhi_control::capture::Writer;
 use usb4_nhi_model::{Event, Nanos, Place, Topology};
 
@@ -18,9 +19,11 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Begins a file, in place of what it held.
+    /// Begins a file, in place of what it held. A pipe is never waited for: all guests would stand still meanwhile.
     pub(crate) fn start(path: &Path, all: bool, topology: &Topology) -> io::Result<Self> {
-        let file = BufWriter::new(File::create(path)?);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?;
+        let file = BufWriter::new(File::from(file));
         let mut writer = Writer::new(file, topology.nhis(), topology.cables.len())?;
         writer.flush()?;
         Ok(Self {
@@ -84,6 +87,16 @@ mod tests {
             assert_eq!(records.map(Result::unwrap).count(), expected);
         }
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_not_waited_for() {
+        let path = std::env::temp_dir().join(format!("usb4-recording-pipe-{}", std::process::id()));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        let started = Recording::start(&path, true, &Topology::pair());
+        std::fs::remove_file(&path).unwrap();
+        let error = started.unwrap_err().raw_os_error();
+        assert_eq!(error, Some(rustix::io::Errno::NXIO.raw_os_error()));
     }
 
     #[test]
