@@ -16,9 +16,6 @@
 
 #include "rail.h"
 
-/* Packets the control channel may look at after it has sent them. */
-#define PACKETS		4
-
 /* When to look for a ring or memory again that could not be had. */
 #define RETRY_MS	2000
 
@@ -196,16 +193,6 @@ static void disable_paths(struct u4_rail *rail)
 	rail->in_hop = 0;
 }
 
-static void send(struct u4_rail *rail, const u8 *message)
-{
-	size_t size = u4_service_packet_size();
-	void *packet;
-
-	packet = rail->packets + size * (rail->packet_next++ % PACKETS);
-	/* What does not leave is sent again, or was the last of its kind. */
-	u4_service_send(rail->xd, packet, message);
-}
-
 static const char *const order_names[] = {
 	[USB4_CORE_ORDER_NONE] = "none",
 	[USB4_CORE_ORDER_SEND] = "send",
@@ -232,7 +219,8 @@ static void carry_out(struct u4_rail *rail)
 			order->value);
 		switch (order->kind) {
 		case USB4_CORE_ORDER_SEND:
-			send(rail, order->message);
+			/* What is lost is sent again, or was the last. */
+			u4_service_send(rail->xd, rail->packet, order->message);
 			break;
 		case USB4_CORE_ORDER_ENABLE:
 			ret = enable_paths(rail, order->value);
@@ -402,16 +390,16 @@ struct u4_rail *u4_rail_new(struct tb_service *svc)
 	rail->fsm_memory = kvzalloc(usb4_core_rail_size(), GFP_KERNEL);
 	if (!rail->fsm_memory)
 		goto err_rail;
-	rail->packets = kcalloc(PACKETS, u4_service_packet_size(), GFP_KERNEL);
-	if (!rail->packets)
+	rail->packet = kzalloc(u4_service_packet_size(), GFP_KERNEL);
+	if (!rail->packet)
 		goto err_fsm;
 	ret = u4_rails_add(rail);
 	if (ret)
-		goto err_packets;
+		goto err_packet;
 	return rail;
 
-err_packets:
-	kfree(rail->packets);
+err_packet:
+	kfree(rail->packet);
 err_fsm:
 	kvfree(rail->fsm_memory);
 err_rail:
@@ -476,7 +464,7 @@ void u4_rail_free(struct u4_rail *rail)
 	/* Nobody finds it any more; somebody may just have. */
 	cancel_delayed_work_sync(&rail->work);
 	close_port(rail);
-	kfree(rail->packets);
+	kfree(rail->packet);
 	kvfree(rail->fsm_memory);
 	kfree(rail);
 	wake_up_all(&u4_links_wait);

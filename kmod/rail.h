@@ -51,8 +51,7 @@ enum {
  * @fsm_memory: where it lives
  * @refused: why there is no session, as was last said; 0 if there may be one
  * @order: what it wants
- * @packets: control messages on their way out
- * @packet_next: the next one to use
+ * @packet: a control message on its way out
  */
 struct u4_rail {
 	struct list_head list;
@@ -83,8 +82,7 @@ struct u4_rail {
 	void *fsm_memory;
 	u32 refused;
 	struct usb4_core_order order;
-	void *packets;
-	u32 packet_next;
+	void *packet;
 };
 
 extern struct list_head u4_rails;

@@ -63,6 +63,22 @@ static_assert(sizeof(struct packet) <= TB_FRAME_SIZE - 4);
 #define PACKET_LENGTH \
 	((sizeof(struct packet) - offsetof(struct packet, protocol)) / 4)
 
+/*
+ * How long to wait for an answer, in milliseconds. Peers send none; the router
+ * does, at once, if the cable is gone.
+ */
+#define ANSWER_MS	5
+
+/**
+ * struct outgoing - a packet on its way out
+ * @packet: the packet
+ * @answer: room for a router's notification
+ */
+struct outgoing {
+	struct packet packet;
+	u32 answer[3];
+};
+
 static struct tb_property_dir *service_dir;
 
 /* Calls of receive() that are under way. */
@@ -94,26 +110,34 @@ static struct tb_protocol_handler protocol_handler = {
 };
 
 /**
- * u4_service_packet_size() - bytes of a packet for u4_service_send()
+ * u4_service_packet_size() - bytes of memory that u4_service_send() needs
  */
 size_t u4_service_packet_size(void)
 {
-	return sizeof(struct packet);
+	return sizeof(struct outgoing);
 }
 
 /**
  * u4_service_send() - send a control message
  * @xd: to whom
- * @buf: memory for the packet, at which the control channel may still look
- *	when this has returned
+ * @buf: memory for the packet, which the control channel may write to for an
+ *	instant after this has returned
  * @message: the message
+ *
+ * May sleep. As a request, though nobody answers: what does not wait for an
+ * answer (tb_xdomain_response()) is freed while its work item is queued if the
+ * router's notification that the cable is gone is taken for one.
  *
  * Return: 0 or an error, which is as good as a loss on the way.
  */
 int u4_service_send(struct tb_xdomain *xd, void *buf, const u8 *message)
 {
-	struct packet *packet = buf;
+	struct outgoing *out = buf;
+	struct packet *packet = &out->packet;
+	int ret;
 
+	if (xd->is_unplugged)
+		return -ENODEV;
 	packet->route_hi = upper_32_bits(xd->route);
 	packet->route_lo = lower_32_bits(xd->route);
 	packet->length_sn = PACKET_LENGTH;
@@ -122,9 +146,11 @@ int u4_service_send(struct tb_xdomain *xd, void *buf, const u8 *message)
 	packet->initiator = *xd->local_uuid;
 	packet->target = *xd->remote_uuid;
 	memcpy(packet->message, message, sizeof(packet->message));
-	/* What is called a response is what is not waited for. */
-	return tb_xdomain_response(xd, packet, sizeof(*packet),
-				   TB_CFG_PKG_XDOMAIN_REQ);
+	ret = tb_xdomain_request(xd, packet, sizeof(*packet),
+				 TB_CFG_PKG_XDOMAIN_REQ, out->answer,
+				 sizeof(out->answer), TB_CFG_PKG_XDOMAIN_RESP,
+				 ANSWER_MS);
+	return ret == -ETIMEDOUT ? 0 : ret;
 }
 
 static int service_probe(struct tb_service *svc)
