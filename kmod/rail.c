@@ -9,6 +9,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
@@ -151,6 +152,31 @@ static bool ensure_port(struct u4_rail *rail)
 
 /* Orders of the state machine */
 
+/* How often to look whether the domain's lock is free. */
+#define DOMAIN_US	500
+
+/*
+ * Whoever takes a host away has locked its domain, and waits for this work item
+ * (tb_handle_hotplug(), service_remove()); and paths are changed under that lock.
+ * So it must not be waited for while the host may be going: what is left is the
+ * instant between this look and its being taken.
+ *
+ * Return: whether the host is still there.
+ */
+static bool await_domain(struct u4_rail *rail)
+{
+	struct mutex *lock = &rail->xd->tb->lock;
+
+	while (!READ_ONCE(rail->xd->is_unplugged)) {
+		if (mutex_trylock(lock)) {
+			mutex_unlock(lock);
+			return true;
+		}
+		usleep_range(DOMAIN_US, 2 * DOMAIN_US);
+	}
+	return false;
+}
+
 static int enable_paths(struct u4_rail *rail, u32 peer_hop)
 {
 	int ret;
@@ -165,6 +191,9 @@ static int enable_paths(struct u4_rail *rail, u32 peer_hop)
 	ret = u4_port_start(&rail->port);
 	if (ret)
 		goto err_hop;
+	ret = -ENODEV;
+	if (!await_domain(rail))
+		goto err_port;
 	ret = tb_xdomain_enable_paths(rail->xd, rail->out_hop,
 				      rail->port.tx->hop, peer_hop,
 				      rail->port.rx->hop);
@@ -184,6 +213,8 @@ static void disable_paths(struct u4_rail *rail)
 {
 	if (!rail->in_hop)
 		return;
+	/* Else there is nothing to do. */
+	await_domain(rail);
 	if (tb_xdomain_disable_paths(rail->xd, rail->out_hop,
 				     rail->port.tx->hop, rail->in_hop,
 				     rail->port.rx->hop))
