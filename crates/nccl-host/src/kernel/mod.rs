@@ -91,7 +91,6 @@ pub(crate) fn run(name: &str, blocks: u32, arguments: &Arguments) {
         .map(|(at, channel)| Block::new(at, channel))
         .collect();
     let abort = place.place(args::COMM).place(comm::ABORT_FLAG);
-    let mut idle = 0;
     while !blocks.is_empty() {
         let began = Instant::now();
         let before = blocks.len();
@@ -105,7 +104,6 @@ pub(crate) fn run(name: &str, blocks: u32, arguments: &Arguments) {
             Progress::Done => false,
         });
         if moved || blocks.len() < before {
-            idle = 0;
             let spent = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             BUSY.fetch_add(spent, Ordering::Relaxed);
             continue;
@@ -113,10 +111,8 @@ pub(crate) fn run(name: &str, blocks: u32, arguments: &Arguments) {
         if !abort.is_null() && abort.load_u32() != 0 {
             return;
         }
-        idle += 1;
-        if idle > 20 {
-            thread::yield_now();
-        }
+        // Whoever is waited for may want this processor.
+        thread::yield_now();
     }
 }
 

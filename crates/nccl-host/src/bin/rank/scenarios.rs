@@ -6,6 +6,7 @@ use crate::report::{Event, say};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use usb4_nccl_host::api::DataType;
 use usb4_nccl_host::{Communicator, Nccl, take_busy_time};
@@ -157,6 +158,9 @@ fn verify(job: &mut Job, tally: &mut Tally, largest: usize) -> Result<()> {
     Ok(())
 }
 
+/// Operations launched at once: NCCL waits in a launch when some hundreds have not begun.
+const LAUNCHED: usize = 32;
+
 fn bench(job: &mut Job, tally: &mut Tally, largest: usize) -> Result<()> {
     let comm = job.communicator()?;
     let place = job.place(&comm);
@@ -171,13 +175,22 @@ fn bench(job: &mut Job, tally: &mut Tally, largest: usize) -> Result<()> {
         let mut started = operation.start(&place, bytes, 2)?;
         wait(&comm)?;
         take_busy_time();
-        let began = Instant::now();
-        // All go to the stream at once, as NVIDIA's nccl-tests has it: what is timed is the data's way, not the launch.
-        for _ in 0..runs {
-            started.launch(&place)?;
+        let mut spent = Duration::ZERO;
+        let mut left = runs;
+        while left > 0 {
+            // Launched while the stream is held up: what is timed is the data's way, not the launch.
+            let (open, gate) = mpsc::channel();
+            comm.stream().push(move || gate.recv().unwrap_or_default());
+            let batch = left.min(LAUNCHED);
+            for _ in 0..batch {
+                started.launch(&place)?;
+            }
+            let began = Instant::now();
+            open.send(())?;
+            comm.stream().synchronize();
+            spent += began.elapsed();
+            left -= batch;
         }
-        comm.stream().synchronize();
-        let spent = began.elapsed();
         let busy = Duration::from_nanos(take_busy_time());
         started.finish(&place)?;
         let runs_f = f64::from(u32::try_from(runs)?);
