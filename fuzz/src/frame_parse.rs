@@ -165,6 +165,7 @@ pub fn chunks() -> Vec<Chunk> {
             swap: 2,
         },
         Request::FlowClose,
+        Request::Cut,
     ];
     let responses = [
         Response::ReadData {
@@ -180,6 +181,7 @@ pub fn chunks() -> Vec<Chunk> {
             code: NakCode::Rnr,
         },
         Response::Ready { csn: 4 },
+        Response::ReadCut { req_id: 1 },
     ];
     let open = |request: &Request| matches!(request, Request::FlowOpen { .. });
     requests

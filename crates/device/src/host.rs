@@ -244,6 +244,11 @@ impl<H: Home> Host for LinkHost<'_, H> {
     }
 
     #[inline]
+    fn lives(&self, mem: MemRef) -> bool {
+        self.device.regions.lives(mem)
+    }
+
+    #[inline]
     fn complete_receive(&self, target: Target, done: ReceiveDone) {
         let mut flags = cqe_flags::RECV;
         if done.imm.is_some() {

@@ -312,6 +312,28 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         slot.mem.with(|cell| unsafe { (*cell).as_ref() })
     }
 
+    /// How the home reaches a region whose bytes go into a frame.
+    ///
+    /// # Safety
+    /// As for [`Self::for_copy`], and in the same copy phase [`Self::lives`] has said that it lives.
+    #[inline]
+    pub(crate) unsafe fn for_gather(&self, mem: MemRef) -> Option<&M> {
+        // A place of which there is a reference keeps its name.
+        let (index, _) = split(u32::try_from(mem.0).ok()?);
+        let slot = self.slots.get(usize::from(index))?;
+        // SAFETY: a revocation that `lives` has not seen waits for the caller's copy phase to end before it takes the
+        // token.
+        slot.mem.with(|cell| unsafe { (*cell).as_ref() })
+    }
+
+    /// Whether a region of which the caller has a reference may still be read. If the caller is in a copy phase, that
+    /// holds until its end: whoever revokes the region later waits for it.
+    #[inline]
+    pub(crate) fn lives(&self, mem: MemRef) -> bool {
+        let named = u32::try_from(mem.0).ok().and_then(|name| self.named(name));
+        named.is_some_and(|(_, slot)| matches!(slot.state.load(Ordering::Acquire) & PHASE, LIVE | DEAD))
+    }
+
     /// Keys of all regions of a client that are live or dead.
     pub(crate) fn keys_of(&self, client: ClientId) -> impl Iterator<Item = u32> + '_ {
         self.slots.iter().enumerate().filter_map(move |(index, slot)| {

@@ -438,10 +438,11 @@ impl<H: Home> Device<H> {
                         bytes.get(..usize::from(seg.len)).unwrap_or_default(),
                     );
                 }
-                Source::Mem(at) => match self.memory(at, phase) {
-                    Some(mem) => port.gather(frame.slot, seg.at, seg.len, mem, at.offset),
-                    None => blank(port, frame.slot, seg.at, seg.len),
-                },
+                Source::Mem(at) => {
+                    if let Some(mem) = self.source_of(at, phase) {
+                        port.gather(frame.slot, seg.at, seg.len, mem, at.offset);
+                    }
+                }
             }
         }
         if crc {
@@ -479,6 +480,13 @@ impl<H: Home> Device<H> {
         0
     }
 
+    /// As [`Self::memory`], for what the engine has composed in this phase, after it has asked whether the region lives.
+    #[inline]
+    fn source_of<'a>(&'a self, at: MemAt, _phase: &'a CopyPhase<'_>) -> Option<&'a H::Mem> {
+        // SAFETY: as in `memory`; and frames are gathered in the phase in which they are composed.
+        unsafe { self.regions.for_gather(at.mem) }
+    }
+
     /// How the home reaches a region, for as long as the copy phase lasts.
     #[inline]
     fn memory<'a>(&'a self, at: MemAt, _phase: &'a CopyPhase<'_>) -> Option<&'a H::Mem> {
@@ -493,21 +501,5 @@ impl<H: Home> Device<H> {
 fn release_all<Mem>(link: &mut Link, port: &impl Port<Mem>) {
     while let Some(token) = link.next_released() {
         port.release(token);
-    }
-}
-
-/// Fills a stretch of a frame whose memory was revoked before it was gathered.
-#[cold]
-fn blank<Mem>(port: &impl Port<Mem>, slot: TxSlot, at: u16, len: u16) {
-    const ZEROS: [u8; 64] = [0; 64];
-    let mut done = 0_u16;
-    while done < len {
-        let step = len.saturating_sub(done).min(64);
-        port.write(
-            slot,
-            at.saturating_add(done),
-            ZEROS.get(..usize::from(step)).unwrap_or_default(),
-        );
-        done = done.saturating_add(step);
     }
 }

@@ -68,8 +68,8 @@ impl<H: Home> Device<H> {
     }
 
     /// Finishes a deregistration. True: the region is gone. With `force` it always is: waits only for turns of
-    /// [`Self::service`] that are running in other threads; work in flight that still names the region then sends
-    /// zeros and drops what it receives.
+    /// [`Self::service`] that are running in other threads; work in flight that still names the region then ends
+    /// with an error, its peer's half as well, and drops what it receives.
     ///
     /// # Errors
     /// The client has no such region, or it is gone already.

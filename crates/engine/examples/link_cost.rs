@@ -56,6 +56,10 @@ impl Host for Open {
         })
     }
 
+    fn lives(&self, _: MemRef) -> bool {
+        true
+    }
+
     fn release(&self, _: MemRef) {}
 
     fn complete_receive(&self, _: Target, _: ReceiveDone) {

@@ -3,7 +3,7 @@
 use usb4_wire::{NakCode, csn_before};
 
 use crate::list::{Linked, List, NONE, OUT, at, at_mut};
-use crate::{MemAt, MemRef, Operation, Slab, Status, Work};
+use crate::{Host, MemAt, MemRef, Operation, Slab, Status, Work};
 
 /// A posted operation.
 ///
@@ -134,6 +134,12 @@ impl Op {
             mem: at.mem,
             offset: at.offset.wrapping_add(u64::from(offset)),
         })
+    }
+
+    /// Whether the memory it sends from, if any, may still be read.
+    #[inline]
+    pub(crate) fn can_be_read<H: Host + ?Sized>(&self, host: &H) -> bool {
+        self.work.local.is_none_or(|at| host.lives(at.mem))
     }
 
     /// The reference it owns.

@@ -242,6 +242,9 @@ pub trait Host {
     fn take_receive(&self, target: Target) -> Result<Receive, NakCode>;
     /// Gives back a reference obtained from `remote_access`, `take_receive` or with posted work.
     fn release(&self, mem: MemRef);
+    /// Whether memory of which the engine holds a reference may still be read. If so it stays until what is composed in
+    /// this turn has been gathered.
+    fn lives(&self, mem: MemRef) -> bool;
     /// A receive completes: makes the completion visible.
     fn complete_receive(&self, target: Target, done: ReceiveDone);
     /// Posted work completes: makes the completion visible.

@@ -289,6 +289,10 @@ impl Host for SimHost {
         })
     }
 
+    fn lives(&self, _: MemRef) -> bool {
+        true
+    }
+
     fn release(&self, mem: MemRef) {
         self.0.borrow_mut().release(mem);
     }

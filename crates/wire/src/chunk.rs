@@ -18,6 +18,8 @@ pub mod kind {
     pub const FLOW_OPEN: u8 = 0x06;
     /// [`crate::Request::FlowClose`].
     pub const FLOW_CLOSE: u8 = 0x07;
+    /// [`crate::Request::Cut`].
+    pub const CUT: u8 = 0x08;
     /// [`crate::Response::ReadData`].
     pub const READ_DATA: u8 = 0x11;
     /// [`crate::Response::Atomic`].
@@ -28,6 +30,8 @@ pub mod kind {
     pub const NAK: u8 = 0x14;
     /// [`crate::Response::Ready`].
     pub const READY: u8 = 0x15;
+    /// [`crate::Response::ReadCut`].
+    pub const READ_CUT: u8 = 0x16;
     /// [`crate::Chunk::Ping`].
     pub const PING: u8 = 0x21;
     /// [`crate::Chunk::Join`].
@@ -152,6 +156,8 @@ pub enum Request {
     },
     /// The last chunk of the flow.
     FlowClose,
+    /// Ends the message that has begun, if one has: its sender has taken back the memory it came from.
+    Cut,
 }
 
 /// A chunk of a flow's response space.
@@ -186,6 +192,11 @@ pub enum Response {
         csn: u32,
         /// Why.
         code: NakCode,
+    },
+    /// Ends a read: the memory it came from has been taken back.
+    ReadCut {
+        /// [`Request::Read`]'s.
+        req_id: u32,
     },
     /// After [`NakCode::Rnr`]: resume at request chunk `csn`, in the epoch this chunk carries.
     Ready {
@@ -226,7 +237,7 @@ impl Chunk {
     pub const fn header_len(&self) -> usize {
         match self {
             Self::Request(_, request) => match request {
-                Request::Send { first: None, .. } | Request::FlowClose => 16,
+                Request::Send { first: None, .. } | Request::FlowClose | Request::Cut => 16,
                 Request::Send {
                     first: Some(SendFirst { imm: None, .. }),
                     ..
@@ -236,7 +247,7 @@ impl Chunk {
                 Request::FetchAdd { .. } | Request::CompareSwap { .. } => 48,
             },
             Self::Response(_, response) => match response {
-                Response::ExecAck { .. } | Response::Ready { .. } => 16,
+                Response::ExecAck { .. } | Response::Ready { .. } | Response::ReadCut { .. } => 16,
                 Response::ReadData { .. } | Response::Atomic { .. } | Response::Nak { .. } => 24,
             },
             Self::Ping => 16,

@@ -339,6 +339,11 @@ fn bare<const CHECK: bool>(bytes: &[u8], common: Common) -> Result<Decoded, Chun
             zero::<CHECK>(arg)?;
             (Chunk::Request(seq, Request::FlowClose), 16)
         }
+        kind::CUT => {
+            zero::<CHECK>(arg)?;
+            (Chunk::Request(seq, Request::Cut), 16)
+        }
+        kind::READ_CUT => (Chunk::Response(seq, Response::ReadCut { req_id: arg }), 16),
         kind::PING => {
             unsequenced::<CHECK>(seq, arg)?;
             (Chunk::Ping, 16)

@@ -111,6 +111,7 @@ impl Request {
                 )
             }
             Self::FlowClose => put(out, common(kind::FLOW_CLOSE, 0, 0, seq, 0)),
+            Self::Cut => put(out, common(kind::CUT, 0, 0, seq, 0)),
         }
     }
 }
@@ -139,6 +140,7 @@ impl Response {
                 put(out, [a, b, u64::from(code.code())])
             }
             Self::Ready { csn } => put(out, common(kind::READY, 0, 0, seq, csn)),
+            Self::ReadCut { req_id } => put(out, common(kind::READ_CUT, 0, 0, seq, req_id)),
         }
     }
 }

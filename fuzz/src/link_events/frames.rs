@@ -184,6 +184,7 @@ fn chunk(input: &mut Input<'_>) -> Chunk {
             };
             Chunk::Request(Seq { csn: 0, ..seq }, open)
         }
+        8 if first => Chunk::Request(seq, Request::Cut),
         8 => Chunk::Request(seq, Request::FlowClose),
         9 => {
             let offset = number(input) << 3;
@@ -215,6 +216,12 @@ fn chunk(input: &mut Input<'_>) -> Chunk {
                 },
             )
         }
+        13 if first => Chunk::Response(
+            seq,
+            Response::ReadCut {
+                req_id: number(input),
+            },
+        ),
         13 => Chunk::Response(seq, Response::Ready { csn: number(input) }),
         14 => Chunk::Join { nonce: 3 },
         _ => Chunk::Ping,

@@ -14,7 +14,7 @@ use super::transfer::Piece;
 use super::world::World;
 
 /// How long a call that gives memory back waits for messages of that memory which are under way: they reach a peer that is
-/// there in less, and without them it would get zeros in their place.
+/// there in less.
 const DRAIN: Duration = Duration::from_millis(2);
 
 /// A message's bytes, or a receive's buffer, as NCCL gives it.

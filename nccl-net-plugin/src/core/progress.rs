@@ -106,11 +106,11 @@ impl Inner {
 
     #[cold]
     fn spoiled(&mut self, done: &Completion, buffer: u32) {
-        // Flushed: the endpoint is closed, and what happens next is told by the next request.
+        // Flushed: its sender has given it up half-way.
         if done.status != Status::Flushed {
             self.nonsense(done, "a message larger than our buffers");
-            self.port.receive_into(buffer);
         }
+        self.port.receive_into(buffer);
     }
 
     /// Something a peer may not send. It changes nothing; the first is told of.
@@ -312,7 +312,7 @@ impl Inner {
         if done.status == Status::Ok {
             return self.answered(id);
         }
-        if done.status == Status::Access && id.is(Kind::Request) {
+        if matches!(done.status, Status::Access | Status::Flushed) && id.is(Kind::Request) {
             return self.withdrawn(id);
         }
         let (blame, gone, why) = self.meaning(done.status);
@@ -340,8 +340,8 @@ impl Inner {
         }
     }
 
-    /// The peer has withdrawn the buffer of a message: it is closing its side, and this is no failure until somebody waits
-    /// for the message.
+    /// The peer has withdrawn the buffer of a message, or NCCL the memory it comes from: one of them is closing its side, and
+    /// this is no failure until somebody waits for the message.
     fn withdrawn(&mut self, id: Id) {
         let (generation, slot, own) = id.request_parts();
         let found = self.comms.find(id.key().index, generation, COMM_GENERATION_MASK);

@@ -96,7 +96,7 @@ impl Link {
         let heads = HEADER.wrapping_add(FIRST).wrapping_add(EXEC_ACK);
         let most = u32::from(limit.min(self.config.frame_size)).checked_sub(u32::from(heads))?;
         let fits = op.total.saturating_add(u32::from(trailer(payload_crc))) <= most;
-        let whole = fits && !op.started && op.link == NONE && op.status == Status::Ok;
+        let whole = fits && !op.started && op.link == NONE && op.status == Status::Ok && op.can_be_read(host);
         let rail = self.rails.first()?;
         if !whole || !flow.sends_plainly() || !rail.attached() || !rail.can_send(Class::Request) {
             return None;
@@ -227,7 +227,7 @@ impl Link {
         else {
             return None;
         };
-        if !op.started {
+        if !op.started || !op.can_be_read(host) {
             return None;
         }
         let len = room.wrapping_sub(NEXT);

@@ -243,6 +243,10 @@ impl Link {
                 self.execute_open(at, seq, &src, (dst_ep, dst_incarnation), host);
             }
             Request::FlowClose => self.execute_close(at, host),
+            Request::Cut => {
+                self.cut_message(now, seq.flow, host);
+                self.skip(at, host);
+            }
         }
     }
 

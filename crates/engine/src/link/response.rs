@@ -136,6 +136,7 @@ impl Link {
                 self.on_read_data(now, seq.flow, req_id, (offset, len, last), place, host);
             }
             Response::Atomic { req_id, value } => self.on_result(now, seq.flow, req_id, value, host),
+            Response::ReadCut { req_id } => self.on_read_cut(now, seq.flow, req_id, host),
             Response::Nak { csn, code } => self.on_nak(seq.flow, csn, code, host),
             Response::Ready { csn } => {
                 let valid = flow.paused && csn == flow.next_csn && seq.epoch == flow.epoch;
@@ -208,6 +209,19 @@ impl Link {
             }
             _ => self.landed(now, req_id, host),
         }
+    }
+
+    fn on_read_cut<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, req_id: u32, host: &H) {
+        let Some(op) = self.open_read(index, req_id) else {
+            return self.return_flushed(index);
+        };
+        if !matches!(op.work.op, Operation::Read { .. }) {
+            return self.violation();
+        }
+        op.refuse(NakCode::Access);
+        op.answered = true;
+        self.return_read(index);
+        self.landed(now, req_id, host);
     }
 
     fn on_result<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, req_id: u32, value: u64, host: &H) {

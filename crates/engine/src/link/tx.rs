@@ -96,12 +96,12 @@ impl Link {
             frame.response(&Chunk::Join { nonce });
         }
         // Refusals come before the progress that covers them.
-        let mut full = self.add_responses(&mut frame) == Step::Full;
+        let mut full = self.add_responses(&mut frame, host) == Step::Full;
         if report {
             full |= self.add_reports(&mut frame, u32::MAX) == Step::Full;
         }
         if requests && !full && !frame.nak {
-            full = self.add_requests(&mut frame) == Step::Full;
+            full = self.add_requests(&mut frame, host) == Step::Full;
         }
         if !report && !full && !frame.is_empty() {
             self.add_reports(&mut frame, REPORTS_ABOARD);
@@ -193,12 +193,12 @@ impl Link {
 
     /// Adds request chunks, one per flow in turn.
     #[inline]
-    fn add_requests(&mut self, frame: &mut Composer<'_>) -> Step {
+    fn add_requests<H: Host + ?Sized>(&mut self, frame: &mut Composer<'_>, host: &H) -> Step {
         while let Some(index) = self.active.front() {
             if frame.is_full() {
                 return Step::Full;
             }
-            let step = self.add_request(index, frame);
+            let step = self.add_request(index, frame, host);
             if step == Step::Full {
                 return step;
             }
@@ -217,7 +217,7 @@ impl Link {
 
     /// Adds the next request chunk of a flow.
     #[inline]
-    fn add_request(&mut self, index: u32, frame: &mut Composer<'_>) -> Step {
+    fn add_request<H: Host + ?Sized>(&mut self, index: u32, frame: &mut Composer<'_>, host: &H) -> Step {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return Step::Nothing;
         };
@@ -256,6 +256,7 @@ impl Link {
             Operation::Send { .. } | Operation::Write { .. } if op.started && op.status != Status::Ok => {
                 end_refused(op, seq, frame)
             }
+            Operation::Send { .. } | Operation::Write { .. } if !op.can_be_read(host) => cut(op, seq, frame),
             Operation::Send { .. } if op.started => next_of_send(op, seq, frame),
             Operation::Send { .. } => first_of_send(op, seq, frame),
             Operation::Write { .. } => part_of_write(op, seq, frame),
@@ -286,9 +287,9 @@ impl Link {
 
     /// Adds refusals, READYs and answers, one per flow in turn.
     #[inline]
-    fn add_responses(&mut self, frame: &mut Composer<'_>) -> Step {
+    fn add_responses<H: Host + ?Sized>(&mut self, frame: &mut Composer<'_>, host: &H) -> Step {
         while let Some(index) = self.respond.pop(&mut self.rx_flows) {
-            match self.add_response(index, frame) {
+            match self.add_response(index, frame, host) {
                 Step::Added => {
                     let more = at_mut(&mut self.rx_flows, index).is_some_and(|flow| flow.wants_to_respond());
                     if more {
@@ -305,7 +306,7 @@ impl Link {
         Step::Nothing
     }
 
-    fn add_response(&mut self, index: u32, frame: &mut Composer<'_>) -> Step {
+    fn add_response<H: Host + ?Sized>(&mut self, index: u32, frame: &mut Composer<'_>, host: &H) -> Step {
         let Some(flow) = at_mut(&mut self.rx_flows, index) else {
             return Step::Nothing;
         };
@@ -353,6 +354,11 @@ impl Link {
                     flow.streams.pop(&mut self.streams.slab);
                     self.streams.free(stream_index);
                     Response::Atomic { req_id, value }
+                }
+                Answer::Read { from, .. } if !host.lives(from.mem) => {
+                    flow.streams.pop(&mut self.streams.slab);
+                    self.streams.ending.push(&mut self.streams.slab, stream_index);
+                    Response::ReadCut { req_id }
                 }
                 Answer::Read { from, len: total } => {
                     let offset = stream.sent;
@@ -468,6 +474,16 @@ fn end_refused(op: &mut Op, seq: Seq, frame: &mut Composer<'_>) -> Option<Part> 
         },
     };
     Part { len: 1, last: true }.add(seq, request, frame)
+}
+
+/// The memory it is sent from has been taken back: the peer is told that nothing more comes.
+#[cold]
+fn cut(op: &mut Op, seq: Seq, frame: &mut Composer<'_>) -> Option<Part> {
+    let part = Part { len: 0, last: true }.add(seq, Request::Cut, frame)?;
+    if op.status == Status::Ok {
+        op.status = Status::Flushed;
+    }
+    Some(part)
 }
 
 /// The first part of a SEND, with its prefix. It fits: no first part is shorter than the longest prefix, unless

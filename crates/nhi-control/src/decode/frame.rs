@@ -106,6 +106,7 @@ fn request_text(request: &Request) -> String {
             dst_incarnation,
         } => format!("FLOW_OPEN {src_ep}.{src_incarnation} -> {dst_ep}.{dst_incarnation}"),
         Request::FlowClose => "FLOW_CLOSE".to_owned(),
+        Request::Cut => "CUT".to_owned(),
     }
 }
 
@@ -118,6 +119,7 @@ fn response_text(response: &Response) -> String {
             last,
         } => format!("READ_DATA {req_id} {offset}+{len}{}", last_text(*last)),
         Response::Atomic { req_id, value } => format!("ATOMIC_RSP {req_id} {value:x}"),
+        Response::ReadCut { req_id } => format!("READ_CUT {req_id}"),
         Response::ExecAck { csn } => format!("EXEC_ACK {csn}"),
         Response::Nak { csn, code } => format!("NAK {csn}: {code}"),
         Response::Ready { csn } => format!("READY {csn}"),

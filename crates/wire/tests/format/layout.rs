@@ -136,11 +136,16 @@ fn request_chunks_have_the_specified_bytes() {
         request(Request::FlowClose),
         "07 00 0000 0a0b0c0d 11121314 00000000",
     );
+    has_bytes(request(Request::Cut), "08 00 0000 0a0b0c0d 11121314 00000000");
 }
 
 #[test]
 fn response_chunks_have_the_specified_bytes() {
     let response = |response| Chunk::Response(SEQ, response);
+    has_bytes(
+        response(Response::ReadCut { req_id: 0x5453_5251 }),
+        "16 00 0000 0a0b0c0d 11121314 51525354",
+    );
     has_bytes(
         response(Response::ReadData {
             req_id: 0x5453_5251,

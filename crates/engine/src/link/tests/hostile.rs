@@ -518,9 +518,11 @@ fn random_chunk(rng: &mut Rng, seq: Seq, shared: MemRef) -> Chunk {
                 add: 1,
             },
         ),
-        8 => match rng.below(6) {
+        8 => match rng.below(8) {
             0 => Chunk::Request(seq, Request::FlowClose),
             1 => Chunk::Ping,
+            2 => Chunk::Request(seq, Request::Cut),
+            3 => Chunk::Response(seq, Response::ReadCut { req_id }),
             _ => Chunk::Request(
                 Seq { csn: 0, ..seq },
                 Request::FlowOpen {

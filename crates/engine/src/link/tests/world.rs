@@ -128,6 +128,10 @@ impl Host for TestHost {
         }
     }
 
+    fn lives(&self, _: MemRef) -> bool {
+        true
+    }
+
     fn release(&self, mem: MemRef) {
         let mut home = self.0.borrow_mut();
         let count = home.refs.entry(mem.0).or_default();
