@@ -22,7 +22,7 @@ pub const RAIL_CLOSE: u32 = 4;
 /// [`usb4_core_rail_event`]: the cable is gone.
 pub const RAIL_ABORT: u32 = 5;
 
-/// [`usb4_core_rail_event`]: show the join nonce `value` from now on ([`crate::home::rail_show`]).
+/// [`usb4_core_rail_event`]: show the join nonce `value` from now on (`usb4_home_rail_show`).
 pub const RAIL_SHOW: u32 = 6;
 
 /// Bytes of memory a rail's state machine takes.

@@ -1,6 +1,6 @@
 //! Who drives a link, and what that is.
 //!
-//! A link is driven by whoever has taken its [`Owner`](usb4_device::Owner) word: its thread, or a client inside of
+//! A link is driven by whoever has taken its [`Owner`] word: its thread, or a client inside of
 //! `ENTER` (a *spinner*). Both do the same rounds: take what has arrived off the rings, have the device do a turn, until
 //! there is no more. A spinner that leaves starts a timer of `GRACE`; when that runs out and no spinner has come
 //! back, or something has been announced, the thread takes over. The thread goes on for `LINGER` after it last found
