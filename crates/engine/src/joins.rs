@@ -20,7 +20,7 @@ pub enum Place {
     Own,
     /// To this link, with its others. If it cannot be attached, call [`Joins::down`].
     With(usize),
-    /// Nowhere, for now: another session will show what it belongs to.
+    /// To no link: the nonces shown prove none there is. Another session follows.
     Nowhere,
 }
 

@@ -13,7 +13,7 @@ use crate::links::Link;
 
 /// [`usb4_core_rail_place`]: the rail begins a link of its own.
 pub const PLACE_OWN: i32 = -1;
-/// [`usb4_core_rail_place`]: it belongs nowhere for now.
+/// [`usb4_core_rail_place`]: it belongs to no link, and another session follows.
 pub const PLACE_NOWHERE: i32 = -2;
 
 impl Core {
