@@ -7,6 +7,7 @@
 mod clock;
 mod fault_script;
 mod faults;
+mod kmod;
 pub(crate) mod net;
 mod rails;
 mod rdma;
@@ -60,16 +61,19 @@ pub(crate) enum Suite {
     Stock,
     /// Our module between two guests.
     Skeleton,
+    /// Our module, complete: faults, rails, neighbours, users.
+    Kmod,
     /// Random faults, while checked bytes cross the cable: with thunderbolt_net, and with our module.
     Faults,
 }
 
 impl Suite {
-    fn groups(self) -> &'static [Group] {
+    fn groups(self) -> Vec<&'static Group> {
         match self {
-            Suite::Stock => stock::GROUPS,
-            Suite::Skeleton => skeleton::GROUPS,
-            Suite::Faults => &[],
+            Suite::Stock => stock::GROUPS.iter().collect(),
+            Suite::Skeleton => skeleton::GROUPS.iter().collect(),
+            Suite::Kmod => kmod::groups(),
+            Suite::Faults => vec![],
         }
     }
 
@@ -77,6 +81,7 @@ impl Suite {
         match self {
             Suite::Stock => "stock",
             Suite::Skeleton => "skeleton",
+            Suite::Kmod => "kmod",
             Suite::Faults => "faults",
         }
     }
@@ -153,8 +158,9 @@ pub(crate) fn chosen(
             only.iter().any(|part| name.contains(part.as_str()))
         }
     };
-    let groups = suite.groups().iter();
+    let groups = suite.groups();
     groups
+        .into_iter()
         .map(|group| {
             (
                 group,
@@ -231,7 +237,7 @@ pub(crate) fn run_group(
     let mut plan = Plan::new(&format!("{}/{}", suite.name(), group.name), group.topology)?;
     plan.kernel = kernel.to_string();
     (group.plan)(&mut plan);
-    if let Suite::Skeleton = suite {
+    if let Suite::Skeleton | Suite::Kmod = suite {
         rdma::plan(&mut plan)?;
     }
     let mut lab = None;

@@ -2,9 +2,10 @@
 
 use super::clock::Clock;
 use super::net::SETTLE;
-use crate::lab::agent::{Output, Running, Said};
+use crate::lab::agent::{Output, Running, SIGKILL, Said};
 use crate::lab::binary;
 use crate::lab::session::{Guest, Lab, Plan};
+use crate::lab::switch;
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ const PROGRAMS: [(&str, &str); 3] = [
 const FOUND: &str = "new host found";
 pub(super) const UP: &str = " up, rail 0 over ";
 pub(super) const DOWN: &str = " down: ";
+
+/// How long the longest programs may take. The conformance suite needs a minute of a quiet machine.
+pub(super) const LONG: Duration = Duration::from_secs(600);
 
 /// Adds the module and what uses it to what guests get.
 pub(super) fn plan(plan: &mut Plan) -> Result<()> {
@@ -133,7 +137,7 @@ impl<'a> Server<'a> {
 
     /// Ends it; returns when it is gone.
     pub(super) fn end(self) -> Result<()> {
-        self.running.signal(crate::lab::agent::SIGKILL)?;
+        self.running.signal(SIGKILL)?;
         self.running.wait(SETTLE).map(drop)
     }
 }
@@ -161,4 +165,54 @@ pub(super) fn bench(from: &Guest, to: &Guest, arguments: &str) -> Result<String>
     let text = from.sh_for(&script, 4 * SETTLE)?;
     server.end()?;
     Ok(text)
+}
+
+/// Runs the conformance suite from one guest against another; returns what it counted.
+pub(super) fn conformance_pair(one: &Guest, other: &Guest) -> Result<String> {
+    const PORT: u16 = 7001;
+    for guest in [one, other] {
+        network(guest)?;
+    }
+    let address = format!("{}:{PORT}", switch::address(other.number));
+    let server = other.start(&["usb4-conformance", "--listen", &address])?;
+    other.listening(PORT)?;
+    let outcome = conformance(one, &format!("--connect {address}"))?;
+    server.signal(SIGKILL)?;
+    server.wait(SETTLE)?;
+    Ok(outcome)
+}
+
+/// Brings up the network beside the cable, once.
+fn network(guest: &Guest) -> Result<()> {
+    if guest.run("ip addr show dev eth0 | grep -q 'inet '", SETTLE)?.ok() {
+        return Ok(());
+    }
+    guest.network()
+}
+
+/// Runs the conformance suite in a guest.
+pub(super) fn conformance(guest: &Guest, arguments: &str) -> Result<String> {
+    let script = format!("usb4-conformance --device /dev/usb4ring {arguments}");
+    verdict(&guest.sh_for(&script, LONG)?)
+}
+
+/// The last line of a program that counts what passed.
+pub(super) fn verdict(text: &str) -> Result<String> {
+    let line = text.lines().last().context("it said nothing")?;
+    if !line.ends_with(", 0 failed") {
+        bail!("{text}");
+    }
+    Ok(line.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_counts_a_failure_fails() {
+        assert!(verdict("ok    a\nuapi /dev/usb4ring: 21 passed, 0 failed").is_ok());
+        assert!(verdict("FAIL  a\nuapi /dev/usb4ring: 20 passed, 10 failed").is_err());
+        assert!(verdict("").is_err());
+    }
 }

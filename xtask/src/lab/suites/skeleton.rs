@@ -4,18 +4,13 @@
 use super::Tag::{Ci, Full};
 use super::net::{self, SETTLE};
 use super::rails::{self, frames};
-use super::rdma::{self, BringUp, Server};
+use super::rdma::{self, BringUp, LONG, Server};
 use super::{Check, Group, Outcome};
 use crate::interrupt;
-use crate::lab::agent::SIGKILL;
-use crate::lab::session::{Guest, Lab};
-use crate::lab::switch;
+use crate::lab::session::Lab;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::time::{Duration, Instant};
-
-/// How long the longest programs may take. The conformance suite needs a minute of a quiet machine.
-const LONG: Duration = Duration::from_secs(600);
 
 pub(super) const GROUPS: &[Group] = &[
     Group {
@@ -165,48 +160,15 @@ fn bounced_link_up(lab: &mut Lab) -> Result<Outcome> {
 }
 
 fn conformance_loopback(lab: &mut Lab) -> Result<Outcome> {
-    conformance(lab.guest(0)?, "")
+    seen(rdma::conformance(lab.guest(0)?, "")?)
 }
 
 fn conformance_pair(lab: &mut Lab) -> Result<Outcome> {
-    const PORT: u16 = 7001;
-    for guest in lab.guests() {
-        network(guest)?;
-    }
-    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
-    let address = format!("{}:{PORT}", switch::address(other.number));
-    let server = other.start(&["usb4-conformance", "--listen", &address])?;
-    other.listening(PORT)?;
-    let outcome = conformance(one, &format!("--connect {address}"))?;
-    server.signal(SIGKILL)?;
-    server.wait(SETTLE)?;
-    Ok(outcome)
-}
-
-/// Brings up the network beside the cable, once.
-fn network(guest: &Guest) -> Result<()> {
-    if guest.run("ip addr show dev eth0 | grep -q 'inet '", SETTLE)?.ok() {
-        return Ok(());
-    }
-    guest.network()
-}
-
-fn conformance(guest: &Guest, arguments: &str) -> Result<Outcome> {
-    let script = format!("usb4-conformance --device /dev/usb4ring {arguments}");
-    verdict(&guest.sh_for(&script, LONG)?)
+    seen(rdma::conformance_pair(lab.guest(0)?, lab.guest(1)?)?)
 }
 
 fn uapi(lab: &mut Lab) -> Result<Outcome> {
-    verdict(&lab.guest(0)?.sh_for("usb4-uapi", LONG)?)
-}
-
-/// The last line of a program that counts what passed.
-fn verdict(text: &str) -> Result<Outcome> {
-    let line = text.lines().last().context("it said nothing")?;
-    if !line.ends_with(", 0 failed") {
-        bail!("{text}");
-    }
-    seen(line)
+    seen(rdma::verdict(&lab.guest(0)?.sh_for("usb4-uapi", LONG)?)?)
 }
 
 fn ping(lab: &mut Lab) -> Result<Outcome> {
@@ -381,12 +343,5 @@ mod tests {
         assert!(in_time(&one(0.4, 0.0)));
         assert!(in_time(&one(3.0, 2.5)));
         assert!(!in_time(&one(1.2, 0.1)));
-    }
-
-    #[test]
-    fn a_program_that_counts_a_failure_fails() {
-        assert!(verdict("ok    a\nuapi /dev/usb4ring: 21 passed, 0 failed").is_ok());
-        assert!(verdict("FAIL  a\nuapi /dev/usb4ring: 20 passed, 10 failed").is_err());
-        assert!(verdict("").is_err());
     }
 }

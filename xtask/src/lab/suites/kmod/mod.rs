@@ -1,0 +1,22 @@
+//! The whole of our module: what it does on bad cables, with peers that go, beside other users, and to those who mean
+//! it ill.
+//!
+//! Each file is about one of these; the suite is the groups of all of them.
+
+mod bad_cable;
+
+use super::{Check, Group, Outcome, Tag};
+use crate::lab::session::Lab;
+use anyhow::Result;
+
+pub(super) fn groups() -> Vec<&'static Group> {
+    [bad_cable::GROUPS].into_iter().flatten().collect()
+}
+
+const fn check(name: &'static str, tag: Tag, run: fn(&mut Lab) -> Result<Outcome>) -> Check {
+    Check { name, tag, run }
+}
+
+fn seen(what: impl Into<String>) -> Result<Outcome> {
+    Ok(Outcome::Seen(what.into()))
+}
