@@ -95,6 +95,7 @@ fn steps() -> Vec<Step> {
         step("lab-module", 10, own("lab module")),
         step("lab-stock", 15, own("lab test --suite stock")),
         step("lab-skeleton", 30, own("lab test --suite skeleton")),
+        step("lab-faults", 30, own("lab test --suite faults")),
         step("instructions", 10, own("instructions")),
         step("nccl", 10, own("nccl --nccl 2.30.7")),
         step("nccl-rules", 15, own("nccl --rules")),
