@@ -285,18 +285,66 @@ struct usb4_core_mr_params {
 
 /**
  * struct usb4_core_link_status - what has happened on a link
- * @node: the host at the other end
- * @frames_tx: frames sent
- * @frames_rx: frames taken
- * @frames_lost: frames sent again
- * @frames_dropped: frames not taken
+ * @tx_frames: frames with chunks posted, retransmissions included
+ * @tx_bytes: bytes of all posted frames
+ * @tx_acks: pure acknowledgments posted
+ * @tx_probes: probes posted
+ * @tx_resent: frames posted again
+ * @tx_lost: frames declared lost
+ * @rx_frames: frames accepted
+ * @rx_bytes: bytes of them
+ * @rx_malformed: frames dropped: their head was not valid
+ * @rx_corrupt: frames dropped: a checksum was wrong
+ * @rx_wrong_tag: frames dropped: of another session
+ * @rx_duplicate: frames dropped: received before
+ * @rx_no_room: frames dropped: no room to hold them
+ * @parked: chunks that waited for an earlier one
+ * @violations: what a peer that keeps the protocol does not do
+ * @executed: requests of the peer executed, in chunks
+ * @completed: operations of this side completed without error
+ * @failed: operations of this side completed with an error
+ * @rnr_sent: receiver-not-ready refusals sent
+ * @rnr_received: receiver-not-ready refusals received
+ * @nak_sent: other refusals sent
+ * @nak_received: other refusals received
  */
 struct usb4_core_link_status {
-	struct usb4_core_node node;
-	u64 frames_tx;
-	u64 frames_rx;
-	u64 frames_lost;
-	u64 frames_dropped;
+	u64 tx_frames;
+	u64 tx_bytes;
+	u64 tx_acks;
+	u64 tx_probes;
+	u64 tx_resent;
+	u64 tx_lost;
+	u64 rx_frames;
+	u64 rx_bytes;
+	u64 rx_malformed;
+	u64 rx_corrupt;
+	u64 rx_wrong_tag;
+	u64 rx_duplicate;
+	u64 rx_no_room;
+	u64 parked;
+	u64 violations;
+	u64 executed;
+	u64 completed;
+	u64 failed;
+	u64 rnr_sent;
+	u64 rnr_received;
+	u64 nak_sent;
+	u64 nak_received;
+};
+
+/**
+ * struct usb4_core_rail_status - how a rail of a link fares
+ * @rtt: smoothed round-trip time in nanoseconds
+ * @rate: bits per second it delivers: as configured until measured
+ * @lost: frames declared lost in this session
+ * @in_flight: frames whose fate is not known
+ */
+struct usb4_core_rail_status {
+	u64 rtt;
+	u64 rate;
+	u64 lost;
+	u64 in_flight;
 };
 
 enum usb4_core_queue_kind {
@@ -325,7 +373,9 @@ static_assert(sizeof(struct usb4_core_ep_params) == 96);
 static_assert(offsetof(struct usb4_core_ep_params, handles) == 72);
 static_assert(sizeof(struct usb4_core_mr_params) == 72);
 static_assert(offsetof(struct usb4_core_mr_params, remote_key) == 64);
-static_assert(sizeof(struct usb4_core_link_status) == 48);
+static_assert(sizeof(struct usb4_core_link_status) == 176);
+static_assert(offsetof(struct usb4_core_link_status, parked) == 104);
+static_assert(sizeof(struct usb4_core_rail_status) == 32);
 
 /* The device: crates/kobj/src/device.rs */
 void usb4_core_limits(struct usb4_core_limits *limits);
@@ -369,6 +419,9 @@ bool usb4_core_link_is_up(const struct usb4_core *core,
 bool usb4_core_link_status(const struct usb4_core *core,
 			   const struct usb4_core_link *link,
 			   struct usb4_core_link_status *status);
+bool usb4_core_link_rail(const struct usb4_core *core,
+			 const struct usb4_core_link *link, u8 rail,
+			 struct usb4_core_rail_status *status);
 
 /*
  * Which rails belong to one link: crates/kobj/src/joins.rs; one at a time,

@@ -44,6 +44,8 @@ pub struct RailStatus {
     pub rtt_deviation: Nanos,
     /// Delivery rate, in bits per second: as configured until measured.
     pub rate_bps: u64,
+    /// Frames declared lost in this session.
+    pub lost: u64,
 }
 
 /// One rail of a link. Created detached, with the memory for its packets in flight.
@@ -54,6 +56,7 @@ pub struct Rail {
     rx_tag: u64,
     tx: Sender,
     rx: Receiver,
+    lost: u64,
 }
 
 impl Rail {
@@ -70,6 +73,7 @@ impl Rail {
         self.attached = true;
         self.tx_tag = config.tx_tag;
         self.rx_tag = config.rx_tag;
+        self.lost = 0;
         self.tx.start(now, config);
         self.rx = Receiver::new(max_ack_delay);
     }
@@ -132,6 +136,12 @@ impl Rail {
     #[inline]
     pub(crate) fn on_ack(&mut self, now: Nanos, ack: AckBlock, decided: impl FnMut(u16, Outcome)) -> bool {
         self.tx.on_ack(now, ack, decided)
+    }
+
+    /// So many of the frames [`Rail::on_ack`] has decided on were lost.
+    #[inline]
+    pub(crate) fn count_lost(&mut self, lost: u64) {
+        self.lost = self.lost.wrapping_add(lost);
     }
 
     /// Whether a block says anything [`Rail::on_ack`] has not been told.
@@ -197,6 +207,7 @@ impl Rail {
             rtt: self.tx.rtt().smoothed(),
             rtt_deviation: self.tx.rtt().deviation(),
             rate_bps: self.tx.rate(),
+            lost: self.lost,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::mem::offset_of;
 
-use usb4_engine::{NodeId, PeerInfo};
+use usb4_engine::{Counters, NodeId, PeerInfo};
 use usb4_wire::{EpAddr, FRAME_VERSION};
 
 /// Frames, and completed descriptors, taken off the rings at a time: what [`usb4_device::Arrivals`] allows.
@@ -341,20 +341,97 @@ pub struct MrParams {
     pub remote_key: u64,
 }
 
-/// What has happened on a link, for people.
+/// What has happened on a link, for people: [`Counters`].
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct LinkStatus {
-    /// The host at the other end.
-    pub node: Node,
-    /// Frames sent.
-    pub frames_tx: u64,
-    /// Frames received and taken.
-    pub frames_rx: u64,
-    /// Frames lost and sent again.
-    pub frames_lost: u64,
-    /// Frames dropped for any reason.
-    pub frames_dropped: u64,
+    /// Frames with chunks posted, retransmissions included.
+    pub tx_frames: u64,
+    /// Bytes of all posted frames.
+    pub tx_bytes: u64,
+    /// Pure acknowledgements posted.
+    pub tx_acks: u64,
+    /// Probes posted.
+    pub tx_probes: u64,
+    /// Frames posted again.
+    pub tx_resent: u64,
+    /// Frames declared lost.
+    pub tx_lost: u64,
+    /// Frames accepted.
+    pub rx_frames: u64,
+    /// Bytes of them.
+    pub rx_bytes: u64,
+    /// Frames dropped: their head was not valid.
+    pub rx_malformed: u64,
+    /// Frames dropped: a checksum was wrong.
+    pub rx_corrupt: u64,
+    /// Frames dropped: of another session.
+    pub rx_wrong_tag: u64,
+    /// Frames dropped: received before.
+    pub rx_duplicate: u64,
+    /// Frames dropped: no room to hold them.
+    pub rx_no_room: u64,
+    /// Chunks that waited for an earlier one.
+    pub parked: u64,
+    /// What a peer that keeps the protocol does not do.
+    pub violations: u64,
+    /// Requests of the peer executed, in chunks.
+    pub executed: u64,
+    /// Operations of this side completed without error.
+    pub completed: u64,
+    /// Operations of this side completed with an error.
+    pub failed: u64,
+    /// Receiver-not-ready refusals sent.
+    pub rnr_sent: u64,
+    /// Receiver-not-ready refusals received.
+    pub rnr_received: u64,
+    /// Other refusals sent.
+    pub nak_sent: u64,
+    /// Other refusals received.
+    pub nak_received: u64,
+}
+
+impl From<&Counters> for LinkStatus {
+    fn from(counters: &Counters) -> Self {
+        Self {
+            tx_frames: counters.tx_frames,
+            tx_bytes: counters.tx_bytes,
+            tx_acks: counters.tx_acks,
+            tx_probes: counters.tx_pings,
+            tx_resent: counters.tx_resent,
+            tx_lost: counters.tx_lost,
+            rx_frames: counters.rx_frames,
+            rx_bytes: counters.rx_bytes,
+            rx_malformed: counters.rx_malformed,
+            rx_corrupt: counters.rx_corrupt,
+            rx_wrong_tag: counters.rx_wrong_tag,
+            rx_duplicate: counters.rx_duplicate,
+            rx_no_room: counters.rx_no_room,
+            parked: counters.rx_parked,
+            violations: counters.violations,
+            executed: counters.executed,
+            completed: counters.completed,
+            failed: counters.failed,
+            rnr_sent: counters.rnr_sent,
+            rnr_received: counters.rnr_received,
+            nak_sent: counters.nak_sent,
+            nak_received: counters.nak_received,
+        }
+    }
+}
+
+/// A rail of a link, for people: [`usb4_engine::RailStatus`].
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct RailStatus {
+    /// Smoothed round-trip time in nanoseconds.
+    pub rtt: u64,
+    /// Delivery rate in bits per second: as configured until measured.
+    pub rate: u64,
+    /// Frames declared lost in this session.
+    pub lost: u64,
+    /// Frames whose fate is not known.
+    pub in_flight: u64,
 }
 
 macro_rules! layout {
@@ -378,5 +455,6 @@ layout! {
     CqParams 56 queue 8 waker 32 memory 40 size 48;
     EpParams 96 sq 24 rq 48 handles 72 memory 80 size 88;
     MrParams 72 addr 8 mem 24 bound 32 peer 40 local_key 56 remote_key 64;
-    LinkStatus 48 frames_tx 16 frames_dropped 40;
+    LinkStatus 176 rx_frames 48 parked 104 nak_received 168;
+    RailStatus 32 in_flight 24;
 }

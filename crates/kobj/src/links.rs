@@ -9,7 +9,7 @@ use usb4_engine::elements::Rail;
 use usb4_engine::{LinkConfig, LinkStorage, LocalInfo, Nanos, NodeId, RailConfig, RailId, Slab};
 use usb4_wire::FRAME_VERSION;
 
-use crate::abi::{Arrived, BATCH, LinkStatus, Node, Peer};
+use crate::abi::{Arrived, BATCH, LinkStatus, Node, Peer, RailStatus};
 use crate::arena::Arena;
 use crate::device::Core;
 use crate::errno::{EINVAL, errno, outcome};
@@ -291,24 +291,27 @@ pub extern "C" fn usb4_core_link_is_up(core: &Core, node: &Node) -> bool {
         .is_some_and(|link| core.device.is_up(link))
 }
 
-/// What has happened on a link.
+/// What has happened on a link. False if there is no such link.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_link_status(core: &Core, link: &Link, status: &mut LinkStatus) -> bool {
     let Some(counters) = core.device.counters(link.id) else {
         return false;
     };
-    let dropped = [
-        counters.rx_malformed,
-        counters.rx_corrupt,
-        counters.rx_wrong_tag,
-        counters.rx_duplicate,
-        counters.rx_no_room,
-    ];
-    status.frames_tx = counters.tx_frames;
-    status.frames_rx = counters.rx_frames;
-    status.frames_lost = counters.tx_lost;
-    status.frames_dropped = dropped
-        .iter()
-        .fold(0, |sum: u64, count| sum.saturating_add(*count));
+    *status = LinkStatus::from(&counters);
+    true
+}
+
+/// How a rail of a link fares. False if it has no such rail.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_link_rail(core: &Core, link: &Link, rail: u8, status: &mut RailStatus) -> bool {
+    let Some(seen) = core.device.rail_status(link.id, RailId(rail)) else {
+        return false;
+    };
+    *status = RailStatus {
+        rtt: seen.rtt,
+        rate: seen.rate_bps,
+        lost: seen.lost,
+        in_flight: seen.in_flight,
+    };
     true
 }

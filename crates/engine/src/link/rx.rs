@@ -185,12 +185,14 @@ impl Link {
         let Some(rail) = rails.get_mut(usize::from(id.0)) else {
             return;
         };
+        let before = counters.tx_lost;
         let possible = rail.on_ack(now, ack, |slot, outcome| {
             if outcome == Outcome::Lost {
                 counters.tx_lost = counters.tx_lost.wrapping_add(1);
             }
             slots.decided(slot, outcome);
         });
+        rail.count_lost(counters.tx_lost.wrapping_sub(before));
         if !possible {
             self.violation();
         }

@@ -50,6 +50,8 @@ fn the_first_middle_or_last_frame_is_lost() {
         let pair = deliver(drop_nth(0, n));
         let counters = pair.sides[0].link.counters();
         assert_eq!((counters.tx_lost, counters.tx_resent), (1, 1), "frame {n}");
+        let rail = pair.sides[0].link.rail_status(RailId(0));
+        assert_eq!(rail.map(|rail| rail.lost), Some(1), "frame {n}");
     }
 }
 
