@@ -46,6 +46,12 @@ const BYES: u8 = 3;
 /// Unanswered PATHS_UPs after which the peer is taken to have another session in mind; about 3 s.
 const PATHS_UP_TRIES: u8 = 5;
 
+/// Longest time between two calls of [`RailFsm::silent`] that are about the same silence.
+const SAME_SILENCE: Nanos = 5_000_000_000;
+
+/// How long a peer that is there may stay silent. It may have been stopped, so that it answers here first.
+const SILENT_PATIENCE: Nanos = 5_000_000_000;
+
 /// Least time between two RESETs.
 const RESET_INTERVAL: Nanos = 100_000_000;
 
@@ -190,6 +196,17 @@ struct Session {
     acked: bool,
     /// The home has been told.
     up: bool,
+    /// The peer does not answer on the rail.
+    silence: Option<Silence>,
+}
+
+/// A peer that does not answer on a rail that is up, and what it says over the control channel.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    /// When the home last said so.
+    told: Nanos,
+    /// When the peer had answered here, as far as was seen.
+    answered: Option<Nanos>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,6 +363,34 @@ impl RailFsm {
             };
             self.push(ControlKind::Reset, unknown, 0, None);
         }
+    }
+
+    /// The peer leaves probes on the rail unanswered: to be called again and again while that goes on, more often than
+    /// every 5 s. The peer is asked here, for as long as it takes. Once it has answered and is still silent on the rail 5 s
+    /// later, paths or rings have failed, and the rail is closed; another machine may take its place. A peer that answers
+    /// neither here nor there may have been stopped, and is waited for.
+    pub fn silent(&mut self, now: Nanos) {
+        let running = self.phase == Phase::Running;
+        let Some(session) = self.session.as_mut().filter(|session| session.up && running) else {
+            return;
+        };
+        let known = session
+            .silence
+            .filter(|silence| now.saturating_sub(silence.told) < SAME_SILENCE);
+        let answered = match known {
+            Some(silence) if session.acked => Some(silence.answered.unwrap_or(now)),
+            Some(_) => None,
+            None => {
+                session.acked = false;
+                self.announce.start(now);
+                None
+            }
+        };
+        session.silence = Some(Silence { told: now, answered });
+        if answered.is_some_and(|at| now.saturating_sub(at) >= SILENT_PATIENCE) {
+            return self.close(now);
+        }
+        self.settle(now);
     }
 
     /// Takes the rail down for good: BYE, three times at most, then the paths go off. [`RailFsm::is_closed`] tells

@@ -46,6 +46,8 @@ pub struct RailStatus {
     pub rate_bps: u64,
     /// Frames declared lost in this session.
     pub lost: u64,
+    /// Since when the peer has left probes unanswered, if it does.
+    pub silent_since: Option<Nanos>,
 }
 
 /// One rail of a link. Created detached, with the memory for its packets in flight.
@@ -208,6 +210,7 @@ impl Rail {
             rtt_deviation: self.tx.rtt().deviation(),
             rate_bps: self.tx.rate(),
             lost: self.lost,
+            silent_since: Some(self.tx.silent_since()).filter(|&since| since != NEVER),
         }
     }
 }

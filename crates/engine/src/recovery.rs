@@ -396,6 +396,16 @@ impl Sender {
         since.saturating_add(self.probe_interval())
     }
 
+    /// Since when the peer has left probes unanswered, or [`NEVER`].
+    pub(crate) fn silent_since(&self) -> Nanos {
+        let idle = self.data == 0 && self.in_flight() <= self.window.unconfirmed;
+        if idle || self.probes < SILENCE {
+            return NEVER;
+        }
+        let oldest = self.entry(self.decided.wrapping_add(1));
+        oldest.sent.max(self.last_progress)
+    }
+
     /// One expiry asks for one probe. It does not free the window or declare anything lost: only what the peer
     /// says does.
     pub(crate) fn on_timer(&mut self, now: Nanos) {

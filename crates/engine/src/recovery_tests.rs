@@ -427,3 +427,23 @@ fn stopping_hands_out_what_is_undecided_and_nothing_else() {
     sender.start(MS, &config());
     assert_eq!(send(&mut sender, MS, [7]), 1, "a new session numbers anew");
 }
+
+#[test]
+fn a_peer_is_silent_from_what_it_was_to_answer_first() {
+    let mut sender = sender(&config());
+    assert_eq!(sender.silent_since(), NEVER);
+    send(&mut sender, 0, [1]);
+    ack(&mut sender, MS, 1, 0);
+    // Long after that.
+    let sent = 1000 * MS;
+    send(&mut sender, sent, [2, 3]);
+    for _ in 0..2 {
+        assert_eq!(sender.silent_since(), NEVER, "a late answer is no silence");
+        let at = deadline(&sender).unwrap();
+        sender.on_timer(at);
+        sender.on_sent(at, NO_SLOT, 56, true);
+    }
+    assert_eq!(sender.silent_since(), sent);
+    ack(&mut sender, sent + MS, 2, 0);
+    assert_eq!(sender.silent_since(), NEVER);
+}

@@ -198,6 +198,7 @@ impl RailFsm {
             peer_up: false,
             acked: false,
             up: false,
+            silence: None,
         });
         self.next = Identity::draw(self.join, rng);
         self.refused = None;

@@ -286,3 +286,57 @@ fn features_are_in_force_only_when_both_want_them() {
     pair.run(SEC);
     assert!(pair.sides.iter().all(|side| side.up.unwrap().features == 1));
 }
+
+/// Side 0's home finds the rail silent for `seconds`, once a second.
+fn silent(pair: &mut Pair, seconds: u32) {
+    for _ in 0..seconds {
+        pair.sides[0].fsm.silent(pair.now);
+        pair.drain(0);
+        pair.run(SEC);
+    }
+}
+
+#[test]
+fn a_peer_that_answers_nowhere_is_waited_for() {
+    let mut pair = Pair::new(31, CLEAN);
+    pair.run(SEC);
+    pair.channel = Channel { loss: 1000, ..CLEAN };
+    let sent = pair.sent;
+    silent(&mut pair, 7200);
+    assert!(pair.both_up() && pair.sides[0].downs.is_empty());
+    let asked = pair.sent - sent;
+    assert!((1000..2000).contains(&asked), "asked {asked} times in two hours");
+    // It was stopped, and answers here a moment before it does on the rail.
+    pair.channel = CLEAN;
+    silent(&mut pair, 3);
+    pair.run(3_600 * SEC);
+    assert!(pair.both_up() && pair.sides[0].downs.is_empty());
+    assert_eq!(pair.sides[0].fsm.deadline(), None, "and nobody asks any more");
+}
+
+#[test]
+fn a_rail_on_which_a_peer_that_is_there_stays_silent_is_closed() {
+    let mut pair = Pair::new(32, CLEAN);
+    pair.run(SEC);
+    silent(&mut pair, 5);
+    assert!(pair.both_up(), "it gets some time");
+    silent(&mut pair, 3);
+    assert_eq!(pair.sides[0].downs, [DownReason::Closed]);
+    assert_eq!(pair.sides[1].downs, [DownReason::PeerClosed]);
+    assert!(pair.sides[0].fsm.is_closed());
+    // What the home does then.
+    pair.restart(0);
+    pair.run(SEC);
+    assert!(pair.both_up());
+}
+
+#[test]
+fn silences_with_answers_between_them_do_not_add_up() {
+    let mut pair = Pair::new(33, CLEAN);
+    pair.run(SEC);
+    for _ in 0..20 {
+        silent(&mut pair, 4);
+        pair.run(6 * SEC);
+    }
+    assert!(pair.both_up() && pair.sides[0].downs.is_empty());
+}
