@@ -75,6 +75,20 @@ pub enum Command {
         /// How many.
         count: u32,
     },
+    /// Loses MSI-X messages of a controller's data rings at random.
+    InterruptLoss {
+        /// The controller.
+        nhi: Nhi,
+        /// Parts per million.
+        ppm: u32,
+    },
+    /// Ignores doorbells of a controller's data rings at random. See [`Command::IgnoreDoorbells`].
+    DoorbellLoss {
+        /// The controller.
+        nhi: Nhi,
+        /// Parts per million.
+        ppm: u32,
+    },
     /// Withholds the next completions of a ring: the frame passes, its descriptor is never handed back, and no
     /// interrupt is raised. Later ones are written in their places; the driver, which reaps in order, sees none of
     /// them until the ring is restarted.

@@ -8,7 +8,7 @@
 mod rig;
 
 use rig::{DMA_MISC, INT_CLEAR, INT_MASK, INT_THROTTLE, INT_VECTOR, MS, Rig, SIZE};
-use usb4_nhi_model::{Command, MappedPage, Nanos, Nhi};
+use usb4_nhi_model::{Command, CommandError, MappedPage, Nanos, Nhi};
 
 /// Identities of PCI: Intel's driver path clears by itself, every other by INT_CLEAR.
 const IDENTITIES: [&str; 2] = ["8086:ff01", "1b36:0040"];
@@ -217,4 +217,27 @@ fn a_lost_interrupt_is_lost_and_the_next_is_not() {
     rig.send(0, 1, 1, b"x");
     assert_eq!(rig.world.interrupts[1], [VECTOR]);
     assert_eq!(rig.counters(1).lost_interrupts, 1);
+}
+
+#[test]
+fn interrupts_are_lost_at_random() {
+    const FRAMES: u32 = 100;
+    let mut rig = Rig::parse("pair");
+    (0..2).for_each(|n| rig.acknowledge_all(n));
+    rig.connect(0, 0);
+    rig.world.interrupts[1].clear();
+    let loss = |ppm| Command::InterruptLoss { nhi: Nhi(1), ppm };
+    assert_eq!(
+        rig.try_command(loss(1_000_001)),
+        Err(CommandError::BadRate(1_000_001))
+    );
+    rig.command(loss(300_000));
+    for frame in 0..FRAMES {
+        rig.post_rx(1, 1, frame..frame + 1);
+        rig.send(0, 1, frame, b"x");
+        rig.advance_by(1000 * MS);
+    }
+    let came = rig.world.interrupts[1].len() as u32;
+    assert!((50..90).contains(&came), "{came}");
+    assert_eq!(rig.counters(1).lost_interrupts, u64::from(FRAMES - came));
 }

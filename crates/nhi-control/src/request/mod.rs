@@ -103,6 +103,20 @@ pub enum Request {
         #[arg(long)]
         vector: Option<u16>,
     },
+    /// Loses interrupts of a controller's data rings at random
+    InterruptLoss {
+        /// Number of the controller
+        nhi: usize,
+        /// Parts per million; 0 ends it
+        ppm: u32,
+    },
+    /// Ignores doorbells of a controller's data rings at random
+    DoorbellLoss {
+        /// Number of the controller
+        nhi: usize,
+        /// Parts per million; 0 ends it
+        ppm: u32,
+    },
     /// Never completes the next descriptors of a ring
     StrandCompletion {
         /// Number of the controller
@@ -270,6 +284,8 @@ impl fmt::Display for Request {
                 write!(f, "lose-interrupt {nhi} {count}")?;
                 vector.map_or(Ok(()), |vector| write!(f, " --vector {vector}"))
             }
+            Self::InterruptLoss { nhi, ppm } => write!(f, "interrupt-loss {nhi} {ppm}"),
+            Self::DoorbellLoss { nhi, ppm } => write!(f, "doorbell-loss {nhi} {ppm}"),
             Self::StrandCompletion {
                 nhi,
                 kind,
@@ -345,6 +361,8 @@ mod tests {
         "lose-control 1 host 2",
         "lose-interrupt 0 1",
         "lose-interrupt 0 4 --vector 2",
+        "interrupt-loss 0 10000",
+        "doorbell-loss 1 10000",
         "strand-completion 0 tx 1 1",
         "ignore-doorbell 1 rx 2 5",
         "reset-peer 1",

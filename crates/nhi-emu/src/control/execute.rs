@@ -113,6 +113,14 @@ impl Executor {
                 vector: *vector,
                 count: *count,
             },
+            Request::InterruptLoss { nhi, ppm } => Command::InterruptLoss {
+                nhi: Nhi(*nhi),
+                ppm: *ppm,
+            },
+            Request::DoorbellLoss { nhi, ppm } => Command::DoorbellLoss {
+                nhi: Nhi(*nhi),
+                ppm: *ppm,
+            },
             Request::StrandCompletion {
                 nhi,
                 kind,

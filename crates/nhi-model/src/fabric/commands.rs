@@ -71,6 +71,14 @@ impl Fabric {
                 }
                 self.controller(nhi)?.lose_interrupts(vector, count);
             }
+            Command::InterruptLoss { nhi, ppm } => {
+                check_rate(ppm)?;
+                self.controller(nhi)?.lose_some_interrupts(ppm);
+            }
+            Command::DoorbellLoss { nhi, ppm } => {
+                check_rate(ppm)?;
+                self.controller(nhi)?.doorbell_loss = ppm;
+            }
             Command::StrandCompletions { nhi, ring, count } => self.ring_faults(nhi, ring)?.strand = count,
             Command::IgnoreDoorbells { nhi, ring, count } => self.ring_faults(nhi, ring)?.ignore = count,
             Command::ResetPeer(nhi) => {
@@ -215,8 +223,13 @@ fn check_rates(faults: &CableFaults) -> Result<(), CommandError> {
         faults.control_corrupt,
         faults.control_duplicate,
     ];
-    match rates.into_iter().find(|&rate| rate > MILLION) {
-        Some(rate) => Err(CommandError::BadRate(rate)),
-        None => Ok(()),
+    rates.into_iter().try_for_each(check_rate)
+}
+
+fn check_rate(rate: u32) -> Result<(), CommandError> {
+    if rate <= MILLION {
+        Ok(())
+    } else {
+        Err(CommandError::BadRate(rate))
     }
 }

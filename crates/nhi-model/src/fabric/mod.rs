@@ -43,13 +43,13 @@ impl Fabric {
     pub fn new(topology: Topology, seed: u64) -> Result<Self, TopologyError> {
         topology.check()?;
         let mut rng = Rng::new(seed);
-        let nhis: Vec<_> = (0..topology.nhis())
-            .map(|n| Controller::new(Nhi(n), &topology))
-            .collect();
         let cables = topology
             .cables
             .iter()
             .map(|&ends| CableState::new(ends, &mut rng))
+            .collect();
+        let nhis: Vec<_> = (0..topology.nhis())
+            .map(|n| Controller::new(Nhi(n), &topology, rng.fork()))
             .collect();
         Ok(Self {
             resets: vec![0; nhis.len()],

@@ -178,10 +178,10 @@ impl Controller {
         let low = if tx { 16 } else { 0 };
         let posted = get(value, low, 16);
         self.set_reg(offset, put(0, low, 16, posted));
-        if self
+        let counted = self
             .faults(tx, hop)
-            .is_some_and(|faults| take(&mut faults.ignore))
-        {
+            .is_some_and(|faults| take(&mut faults.ignore));
+        if counted || (hop != 0 && self.rng.hit(self.doorbell_loss)) {
             add(&mut self.counters.ignored_doorbells, 1);
             return Effect::None;
         }
@@ -257,6 +257,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::Rng;
     use crate::{MappedPage, Nhi, PciId, Topology};
 
     fn controller(hops: u8) -> Controller {
@@ -267,6 +268,7 @@ mod tests {
                 pci: PciId::OTHER,
                 ..Topology::pair()
             },
+            Rng::new(1),
         )
     }
 
@@ -328,6 +330,20 @@ mod tests {
         assert!(!c.tx[1].pending());
         assert_eq!(c.write(0x18, 5 << 16, 0), Effect::Tx(1));
         assert_eq!(c.tx[1].available(), 5);
+    }
+
+    #[test]
+    fn doorbells_of_data_rings_are_ignored_at_random() {
+        let mut c = controller(12);
+        start(&mut c, true, 0);
+        start(&mut c, true, 1);
+        c.doorbell_loss = 500_000;
+        let heard = |c: &mut Controller, offset| {
+            let rung = (0..100).filter(|_| c.write(offset, 5 << 16, 0) != Effect::None);
+            rung.count()
+        };
+        assert!((30..70).contains(&heard(&mut c, 0x18)));
+        assert_eq!(heard(&mut c, 0x08), 100, "none of the control channel's");
     }
 
     #[test]

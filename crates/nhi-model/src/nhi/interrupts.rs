@@ -8,6 +8,7 @@
 
 use crate::bits::{bit64, get, halves, index, put};
 use crate::regs::{THROTTLE_TICK, VECTORS};
+use crate::rng::Rng;
 use crate::{Counters, Nanos};
 
 /// How messages can be sent just now.
@@ -57,12 +58,15 @@ pub(crate) struct Interrupts {
     vectors: [Vector; VECTORS],
     /// The next so many messages of any vector are lost.
     lose_any: u32,
+    /// Parts per million of the messages of rings other than the control channel's that are lost.
+    loss: u32,
+    rng: Rng,
     /// When a moderated message may go out.
     wake: Option<Nanos>,
 }
 
 impl Interrupts {
-    pub(crate) fn new(hops: usize) -> Self {
+    pub(crate) fn new(hops: usize, rng: Rng) -> Self {
         Self {
             hops,
             status: 0,
@@ -71,6 +75,8 @@ impl Interrupts {
             allocation: [0; 4],
             vectors: [Vector::default(); VECTORS],
             lose_any: 0,
+            loss: 0,
+            rng,
             wake: None,
         }
     }
@@ -79,7 +85,8 @@ impl Interrupts {
     pub(crate) fn reset(&mut self) {
         let mut fresh = Self {
             lose_any: self.lose_any,
-            ..Self::new(self.hops)
+            loss: self.loss,
+            ..Self::new(self.hops, self.rng.clone())
         };
         for (new, old) in fresh.vectors.iter_mut().zip(&self.vectors) {
             *new = Vector {
@@ -211,6 +218,11 @@ impl Interrupts {
         }
     }
 
+    /// Loses messages of data rings at random, `ppm` of a million.
+    pub(crate) fn lose_some(&mut self, ppm: u32) {
+        self.loss = ppm;
+    }
+
     /// When [`Self::send`] must be called next.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.wake
@@ -267,7 +279,10 @@ impl Interrupts {
             if how.auto_clear {
                 self.status &= !bits;
             }
-            let lost = take(&mut vector.lose) || take(&mut self.lose_any);
+            let control = bit64(0) | bit64(self.hops);
+            let lost = take(&mut vector.lose)
+                || take(&mut self.lose_any)
+                || (bits & control == 0 && self.rng.hit(self.loss));
             let counter = if lost {
                 &mut counters.lost_interrupts
             } else {
@@ -311,7 +326,7 @@ mod tests {
 
     /// 12 hops, RX ring 1 on vector 3, enabled and open.
     fn rx1() -> Interrupts {
-        let mut irq = Interrupts::new(12);
+        let mut irq = Interrupts::new(12, Rng::new(1));
         irq.set_allocation(1, 3 << 20); // ring bit 13
         irq.set_mask(0, 1 << 13);
         irq.set_open(3, true);
@@ -437,7 +452,7 @@ mod tests {
 
     #[test]
     fn three_hops_have_their_rx_bits_in_the_first_word() {
-        let mut irq = Interrupts::new(3);
+        let mut irq = Interrupts::new(3, Rng::new(1));
         irq.set_open(0, true);
         irq.set_mask(0, 0b11_1111);
         irq.rx_event(2);

@@ -21,6 +21,7 @@ use crate::regs::{
     BAR0_SIZE, CAPS, CAPS_VERSION_PER_MAJOR, CAPS_VERSION_SHIFT, DMA_MISC, DMA_MISC_AUTO_CLEAR,
     DMA_MISC_NO_CLEAR_ON_READ,
 };
+use crate::rng::Rng;
 use crate::router::{Router, RouterConfig};
 use crate::{Counters, Env, Event, Nanos, Nhi, Topology};
 use channel::Outgoing;
@@ -54,6 +55,9 @@ pub(crate) struct Controller {
     pub(crate) plugs: VecDeque<Plug>,
     /// The next so many control packets from and to the host are lost.
     pub(crate) lose_control: [u32; 2],
+    /// Parts per million of the doorbells of rings other than the control channel's that are ignored.
+    pub(crate) doorbell_loss: u32,
+    rng: Rng,
 }
 
 /// Faults a command has set on a ring. They outlive restarts.
@@ -66,7 +70,7 @@ pub(crate) struct RingFaults {
 }
 
 impl Controller {
-    pub(crate) fn new(id: Nhi, topology: &Topology) -> Self {
+    pub(crate) fn new(id: Nhi, topology: &Topology, mut rng: Rng) -> Self {
         let hops = usize::from(topology.hops);
         let mut controller = Self {
             id,
@@ -78,7 +82,7 @@ impl Controller {
             moderation: topology.moderation,
             msix: Msix::default(),
             regs: vec![0; usize::try_from(BAR0_SIZE / 4).unwrap_or(0)],
-            interrupts: Interrupts::new(hops),
+            interrupts: Interrupts::new(hops, rng.fork()),
             tx: vec![Ring::default(); hops],
             rx: vec![Ring::default(); hops],
             tx_faults: vec![RingFaults::default(); hops],
@@ -87,6 +91,8 @@ impl Controller {
             outgoing: VecDeque::new(),
             plugs: VecDeque::new(),
             lose_control: [0; 2],
+            doorbell_loss: 0,
+            rng,
         };
         controller.reset_router();
         controller
@@ -143,6 +149,10 @@ impl Controller {
 
     pub(crate) fn lose_interrupts(&mut self, vector: Option<u16>, count: u32) {
         self.interrupts.lose(vector, count);
+    }
+
+    pub(crate) fn lose_some_interrupts(&mut self, ppm: u32) {
+        self.interrupts.lose_some(ppm);
     }
 
     pub(crate) fn interrupt_deadline(&self) -> Option<Nanos> {

@@ -57,10 +57,11 @@ mod tests {
     use crate::{Nhi, Topology};
 
     use super::*;
+    use crate::rng::Rng;
 
     #[test]
     fn entries_start_masked_and_keep_what_they_may() {
-        let mut controller = Controller::new(Nhi(0), &Topology::pair());
+        let mut controller = Controller::new(Nhi(0), &Topology::pair(), Rng::new(1));
         assert_eq!(controller.bar2_read(0x0c), 1);
         controller.bar2_write(0x10, 0xfee0_0003);
         controller.bar2_write(0x1c, 0xffff_fffe);
