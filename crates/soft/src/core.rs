@@ -19,6 +19,7 @@ use usb4_wire::NodeId;
 use crate::cable::{Cable, HEAD_FIRST, Hostile, SLOT};
 use crate::clock::now;
 use crate::driven::Driven;
+use crate::faults::State;
 use crate::fork::{Descriptor, Generation};
 use crate::home::SoftHome;
 use crate::{Error, socket};
@@ -557,7 +558,7 @@ impl Core {
                 |arrivals| {
                     if tasks.frames {
                         // SAFETY: the caller is the owner.
-                        received = unsafe { take_frames(cable, arrivals, head) };
+                        received = unsafe { take_frames(cable, arrivals, head, time) };
                     }
                 },
                 |arrivals| {
@@ -627,13 +628,27 @@ unsafe fn take_frames(
     cable: &Cable,
     arrivals: &mut Arrivals<'_, SoftHome>,
     head: &mut [u8; SLOT],
+    time: Nanos,
 ) -> Result<(), Hostile> {
     // SAFETY: the caller is the owner; the engine does not use the port for this.
     let mut receiver = unsafe { cable.receiver() };
+    if let Some(faults) = receiver.faults() {
+        match faults.state(time) {
+            State::Works => {}
+            State::Stalls => return Ok(()),
+            State::Cut => return Err(Hostile),
+        }
+    }
     for _ in 0..BATCH {
         let Some(arrival) = receiver.arrival()? else { break };
         cable.prefetch(arrival, HEAD_FIRST);
         let head = cable.copy_head(arrival, head);
+        if let Some(faults) = receiver.faults()
+            && !faults.pass(head)
+        {
+            receiver.release(arrival.slot);
+            continue;
+        }
         let token = RxToken(u32::from(arrival.slot));
         if arrivals.frame(RAIL, token, head, arrival.len) == Fate::Done {
             receiver.release(arrival.slot);

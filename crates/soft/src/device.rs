@@ -13,6 +13,7 @@ use crate::clock::now;
 pub(crate) use crate::core::Drivers;
 use crate::core::{Core, Port, RAIL};
 use crate::directory::Directory;
+use crate::faults::Plan;
 use crate::home::random;
 use crate::keeper::{self, KeeperHandle};
 use crate::names::Fabric;
@@ -31,12 +32,19 @@ pub(crate) struct SoftDevice {
 impl SoftDevice {
     /// Starts a device on a fabric, under a random node id.
     pub(crate) fn start(fabric: Fabric, drivers: Drivers) -> Result<Self, Error> {
+        let faults = Plan::from_environment()?;
         let node = NodeId::from_halves(random(), random());
         let core = Arc::new(Core::new(node, drivers)?);
         loop_back(&core, node)?;
         let directory = Arc::new(Directory::default());
         directory.set_up(node, std::process::id());
-        let keeper = keeper::start(Arc::clone(&core), Arc::clone(&directory), fabric.clone(), node)?;
+        let keeper = keeper::start(
+            Arc::clone(&core),
+            Arc::clone(&directory),
+            fabric.clone(),
+            node,
+            faults,
+        )?;
         Ok(Self {
             core,
             directory,

@@ -13,6 +13,13 @@ pub enum Error {
     /// The fabric's or host's name cannot be used.
     #[error("bad name {0:?}: use 1 to 32 letters, digits, '-', '_' and '.'")]
     BadName(String),
+    /// The faults that are wanted are not understood.
+    #[error(
+        "bad {variable} {0:?}: use parts such as loss=1e-3, corrupt=1e-3, stall=200/2000, cut=5000 and seed=1, \
+         with commas between them",
+        variable = crate::FAULTS_VARIABLE
+    )]
+    BadFaults(String),
     /// No device with this node id listens on the fabric.
     #[error("no peer {0} on this fabric: is its process running, with the same USB4_DEVICE and user?")]
     Unreachable(NodeId),

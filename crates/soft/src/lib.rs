@@ -37,6 +37,8 @@ mod driven;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
+mod faults;
+#[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod greeting;
@@ -67,6 +69,8 @@ pub use client::{Client, CqParts, EndpointParts, Limits, RegionParts};
 pub use detached::{SERVER_PROGRAM, SERVER_VARIABLE, Server, serve_in_background};
 #[cfg(not(loom))]
 pub use error::Error;
+#[cfg(not(loom))]
+pub use faults::FAULTS_VARIABLE;
 #[cfg(not(loom))]
 pub use fork::{Descriptor, Generation};
 #[cfg(not(loom))]

@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 
 use crate::driven::{Borrowed, Driven};
+use crate::faults::Faults;
 use crate::fork::Descriptor;
 use crate::memory::{Mapping, Sharing};
 use crate::rings::{Consumer, Producer, Sleeper, Waker};
@@ -145,6 +146,8 @@ struct Rx {
     waiting: usize,
     /// Something was handed back since the last kick.
     fresh: bool,
+    /// What goes wrong on purpose.
+    faults: Option<Box<Faults>>,
 }
 
 /// The shared words of a region.
@@ -231,20 +234,20 @@ impl Cable {
     /// Copies the head of an arrived frame (and perhaps some more of it) to `buffer`: what is checked there can
     /// no longer be changed by the neighbour. A head length beyond the frame is left for the parser to refuse.
     #[inline]
-    pub(crate) fn copy_head<'a>(&self, arrival: Arrival, buffer: &'a mut [u8; SLOT]) -> &'a [u8] {
+    pub(crate) fn copy_head<'a>(&self, arrival: Arrival, buffer: &'a mut [u8; SLOT]) -> &'a mut [u8] {
         let len = usize::from(arrival.len);
         let Some(frame) = self.arrived(arrival.slot, 0, SLOT) else {
-            return &[];
+            return &mut [];
         };
         // SAFETY: `HEAD_FIRST` bytes within the neighbour's slot, whatever the frame's length.
         unsafe { frame.copy_to_nonoverlapping(NonNull::from(&mut *buffer).cast(), HEAD_FIRST) };
         let head_len = usize::from(u16::from_le_bytes([buffer[2], buffer[3]]));
         if head_len <= HEAD_FIRST || head_len > len {
-            return &buffer[..len.min(HEAD_FIRST)];
+            return &mut buffer[..len.min(HEAD_FIRST)];
         }
         // SAFETY: a frame is no longer than its slot.
         unsafe { frame.copy_to_nonoverlapping(NonNull::from(&mut *buffer).cast(), head_len) };
-        &buffer[..head_len]
+        &mut buffer[..head_len]
     }
 
     /// Has the first lines of an arrived frame brought near, from byte `from`.
@@ -421,6 +424,17 @@ impl Receiver<'_> {
         let value = self.rx.frames.hint(self.cable.their_words.frames());
         let (slot, len) = ((value & 0xffff) as u16, (value >> 16) as u16);
         self.cable.prefetch(Arrival { slot, len }, 0);
+    }
+
+    /// From now on faults happen to frames.
+    pub(crate) fn spoil(&mut self, faults: Faults) {
+        self.rx.faults = Some(Box::new(faults));
+    }
+
+    /// Those that happen to frames.
+    #[inline]
+    pub(crate) fn faults(&mut self) -> Option<&mut Faults> {
+        self.rx.faults.as_deref_mut()
     }
 
     /// The next frame.

@@ -21,6 +21,7 @@ use usb4_wire::NodeId;
 use crate::clock::now;
 use crate::core::Core;
 use crate::directory::Directory;
+use crate::faults::Plan;
 use crate::fork::Descriptor;
 use crate::names::Fabric;
 use crate::{Error, socket};
@@ -69,6 +70,8 @@ struct Keeper {
     stop: Arc<AtomicBool>,
     fabric: Fabric,
     node: NodeId,
+    /// What is to go wrong on the cables to peers.
+    faults: Option<Plan>,
     epoll: OwnedFd,
     listener: Descriptor,
     connections: HashMap<u64, Connection>,
@@ -89,6 +92,7 @@ pub(crate) fn start(
     directory: Arc<Directory>,
     fabric: Fabric,
     node: NodeId,
+    faults: Option<Plan>,
 ) -> Result<KeeperHandle, Error> {
     let listener = socket::listen(&fabric.device_socket(node)).map_err(Error::os("listen for peers"))?;
     let listener = Descriptor::new(listener).map_err(Error::os("listen for peers"))?;
@@ -100,6 +104,7 @@ pub(crate) fn start(
         stop: Arc::clone(&stop),
         fabric,
         node,
+        faults,
         epoll,
         listener,
         connections: HashMap::new(),

@@ -14,6 +14,7 @@ use crate::clock::now;
 use crate::core::{Port, RAIL, Work};
 use crate::crc::crc32c;
 use crate::directory::Failure;
+use crate::faults::Faults;
 use crate::home::random;
 use crate::socket;
 
@@ -86,6 +87,11 @@ pub(crate) fn local_info(config: &LinkConfig) -> LocalInfo {
 impl Keeper {
     /// A cable is joined: begins to offer a session over it.
     pub(super) fn start_rail(&mut self, id: u64, node: NodeId, cable: Cable) {
+        if let Some(plan) = self.faults {
+            let faults = Faults::new(plan, now(), node.halves().0);
+            // SAFETY: nobody else knows this cable yet.
+            unsafe { cable.receiver() }.spoil(faults);
+        }
         let local = local_info(&link_config(self.node, node));
         let fsm = RailFsm::new(now(), local, &mut random);
         if let Some(connection) = self.connections.get_mut(&id) {
