@@ -379,7 +379,11 @@ impl Inner {
                 true,
                 "the link is down: was the cable pulled, or the host reset or switched off?",
             ),
-            Status::LinkDown | Status::Unreachable => (Blame::Peer, true, "its process has ended"),
+            Status::LinkDown | Status::Unreachable => (
+                Blame::Peer,
+                true,
+                "its process has ended, or the link to it is broken",
+            ),
             Status::Gone => (
                 Blame::Peer,
                 true,

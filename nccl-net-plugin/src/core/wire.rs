@@ -5,7 +5,7 @@
 //! `docs/spec/nccl.md` says what each means.
 
 /// Version of this protocol. Plugins of different versions do not talk to each other.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = if cfg!(feature = "next-version") { 2 } else { 1 };
 
 /// Bytes of the words in front of an eager message.
 pub(crate) const PREFIX: u32 = 24;

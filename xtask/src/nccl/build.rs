@@ -32,6 +32,9 @@ const RCCL_TOPOLOGY: &str = concat!(
 /// The names that vendors' libraries are looked for by.
 const VENDORS: &[&str] = &["libnvidia-ml.so.1", "libamdhip64.so.5", "librocm_smi64.so.1"];
 
+/// The names that NCCL and RCCL look for the plugin by.
+const PLUGIN: &[&str] = &["libnccl-net-usb4.so", "librccl-net-usb4.so"];
+
 /// What was built.
 pub(crate) struct Built {
     /// `usb4-nccl-rank`.
@@ -40,14 +43,20 @@ pub(crate) struct Built {
     pub(crate) gpu: PathBuf,
     /// Folder of the plugin.
     pub(crate) plugin: PathBuf,
+    /// Folder of the plugin of another version.
+    pub(crate) next_plugin: PathBuf,
     pub(crate) topology: PathBuf,
     pub(crate) rccl_topology: PathBuf,
 }
 
 impl Built {
     pub(crate) fn get() -> Result<Built> {
+        let next_plugin = next_plugin_folder()?;
         let plugin = plugin_folder()?;
-        build("the NCCL host", &["usb4-nccl-host", "usb4-fake-gpu"])?;
+        build(
+            "the NCCL host",
+            &["--package", "usb4-nccl-host", "--package", "usb4-fake-gpu"],
+        )?;
         let gpu = target().join("nccl/gpu");
         place("libfake_gpu.so", &gpu, VENDORS)?;
         let topology = target().join("nccl/topology.xml");
@@ -59,6 +68,7 @@ impl Built {
             rank: target().join("release/usb4-nccl-rank"),
             gpu,
             plugin,
+            next_plugin,
             topology,
             rccl_topology,
         })
@@ -67,23 +77,30 @@ impl Built {
 
 /// Builds the net plugin in release and returns the folder that holds it under the names by which NCCL and RCCL find it.
 pub(crate) fn plugin_folder() -> Result<PathBuf> {
-    build("the NCCL plugin", &["usb4-nccl"])?;
+    build("the NCCL plugin", &["--package", "usb4-nccl"])?;
     let folder = target().join("nccl/plugin");
-    place(
-        "libusb4_nccl.so",
-        &folder,
-        &["libnccl-net-usb4.so", "librccl-net-usb4.so"],
-    )?;
+    place("libusb4_nccl.so", &folder, PLUGIN)?;
     Ok(folder)
 }
 
-fn build(what: &str, packages: &[&str]) -> Result<()> {
+/// The same for a plugin that says it is of the next version.
+fn next_plugin_folder() -> Result<PathBuf> {
+    build(
+        "an NCCL plugin of another version",
+        &["--package", "usb4-nccl", "--features", "next-version"],
+    )?;
+    let folder = target().join("nccl/next-plugin");
+    place("libusb4_nccl.so", &folder, PLUGIN)?;
+    Ok(folder)
+}
+
+fn build(what: &str, args: &[&str]) -> Result<()> {
     let mut task = Task::start(format!("build {what}"), None);
     let mut command = cargo(["build", "--release"]);
-    for package in packages {
-        command.args(["--package", package]);
-    }
-    let log = work().join("build").join(format!("{}.log", packages.join("-")));
+    command.args(args);
+    let log = work()
+        .join("build")
+        .join(format!("{}.log", what.replace(' ', "-")));
     process::run(&mut command, Duration::from_secs(1800), &log, Some(&mut task))?.require("cargo build")?;
     task.done("built");
     Ok(())

@@ -67,6 +67,16 @@ const ABORT_WITHIN: f64 = 10.0;
 /// `ncclSystemError` and `ncclRemoteError`: what a lost peer may be called.
 const LOST: [i64; 2] = [2, 6];
 
+/// These, and `ncclInvalidUsage`: what a peer with another plugin may be called, by whoever hears of it first.
+const REFUSED: [i64; 3] = [2, 5, 6];
+
+/// Frames lost and damaged, and nothing taken off the cable for a fifth of a second out of each second.
+const FAULTS: &str = "loss=1e-3,corrupt=1e-3,stall=200/1000";
+
+/// The cable breaks when it is so many seconds old.
+const CUT: &str = "cut=3000";
+const CUT_AFTER: f64 = 3.0;
+
 impl Bench<'_> {
     /// Runs all checks; returns what was checked and what failed.
     pub(crate) fn run(&self, ranks: &[u8], full: bool) -> (Tally, Vec<String>) {
@@ -74,7 +84,7 @@ impl Bench<'_> {
         let mut failed = vec![];
         let mut said = false;
         for check in self.plan(ranks, full) {
-            let what = format!(
+            let mut what = format!(
                 "NCCL {} over {}, {} ranks, {}, {}",
                 self.release.version,
                 check.net.name(),
@@ -82,6 +92,9 @@ impl Bench<'_> {
                 check.protocol,
                 check.scenario.join(" ")
             );
+            if let Some(faults) = check.faults {
+                what += &format!(", {faults}");
+            }
             let mut task = Task::start(&what, None);
             match self.check(&check, &mut task) {
                 Ok((ranks, seen)) => {
@@ -121,6 +134,7 @@ impl Bench<'_> {
             ranks,
             protocol,
             scenario: scenario.to_vec(),
+            faults: None,
         };
         if self.release.only_init() {
             return ranks
@@ -142,20 +156,36 @@ impl Bench<'_> {
             let smallest = ranks.iter().min() == Some(&n);
             if full || smallest {
                 plan.push(check(self.net, n, "Simple", &["abort"]));
-                let kill: &[&str] = match self.release.mutes_errors() {
-                    true => &["kill", "--mute"],
-                    false => &["kill"],
-                };
-                plan.push(check(self.net, n, "LL", kill));
+                plan.push(check(self.net, n, "LL", &self.ends("kill")));
                 let seconds = if full { "60" } else { "3" };
                 plan.push(check(self.net, n, "Simple", &["pause", "--seconds", seconds]));
+                if self.net == Net::Usb4 {
+                    plan.push(check(self.net, n, "Simple", &["mixed"]));
+                }
+                // The soft device takes orders for faults.
+                if self.net == Net::Usb4 && self.device.starts_with("soft") {
+                    let faulty = |protocol, scenario: &[&'static str], faults| Check {
+                        faults: Some(faults),
+                        ..check(self.net, n, protocol, scenario)
+                    };
+                    plan.extend(protocols.map(|protocol| faulty(protocol, &verify, FAULTS)));
+                    plan.push(faulty("Simple", &self.ends("cut"), CUT));
+                }
             }
         }
         plan
     }
 
+    /// A scenario in which NCCL is to tell of an error, unless it tells nobody.
+    fn ends(&self, scenario: &'static str) -> Vec<&'static str> {
+        match self.release.mutes_errors() {
+            true => vec![scenario, "--mute"],
+            false => vec![scenario],
+        }
+    }
+
     fn check(&self, check: &Check, task: &mut Task) -> Result<(Vec<Rank>, String)> {
-        let kills_last = check.scenario.first() == Some(&"kill");
+        let scenario = check.scenario.first().copied().unwrap_or_default();
         let job = Job {
             release: self.release,
             built: self.built,
@@ -164,15 +194,28 @@ impl Bench<'_> {
             ranks: check.ranks,
             protocol: check.protocol,
             scenario: &check.scenario,
-            kills_last,
+            faults: check.faults,
             limit: Duration::from_secs(300),
         };
         let ranks = job.run(task)?;
-        let seen = if kills_last {
-            judge_kill(&ranks, check.net, self.release.mutes_errors())?
+        let mute = self.release.mutes_errors();
+        let seen = if let "kill" | "cut" = scenario {
+            let lost = Expected {
+                within: ERROR_WITHIN + if scenario == "cut" { CUT_AFTER } else { 0.0 },
+                codes: &LOST,
+                mute,
+            };
+            lost.judge(&ranks, check.net)?
+        } else if scenario == "mixed" {
+            let refused = Expected {
+                within: ERROR_WITHIN + ABORT_WITHIN,
+                codes: &REFUSED,
+                mute,
+            };
+            refused.judge(&ranks, check.net)?
         } else if let Some(seconds) = slowest_abort(&ranks)? {
             format!("aborted within {seconds:.1} s")
-        } else if check.scenario.first() == Some(&"init") {
+        } else if scenario == "init" {
             if !ranks.iter().all(|rank| rank.log.contains("Connected all rings")) {
                 bail!("NCCL's log does not say that all rings were connected");
             }
@@ -191,41 +234,69 @@ struct Check {
     ranks: u8,
     protocol: &'static str,
     scenario: Vec<&'static str>,
+    /// On the soft cable.
+    faults: Option<&'static str>,
 }
 
-/// Every rank learnt in time that another was killed, and why.
-fn judge_kill(ranks: &[Rank], net: Net, mute: bool) -> Result<String> {
-    let aborted = slowest_abort(ranks)?.unwrap_or_default();
-    if mute {
-        let Some(told) = ranks.iter().find_map(|rank| warnings(&rank.log).first().copied()) else {
-            bail!("no rank has a warning in NCCL's log");
-        };
-        return Ok(format!(
-            "this release tells nobody but its log; aborted within {aborted:.1} s; first warning: {told}"
-        ));
+/// The error that every rank is to see.
+struct Expected {
+    /// In so many seconds at most.
+    within: f64,
+    /// NCCL's numbers for it.
+    codes: &'static [i64],
+    /// NCCL tells nobody but its log.
+    mute: bool,
+}
+
+impl Expected {
+    /// Every rank learnt in time of what has happened, and why.
+    fn judge(&self, ranks: &[Rank], net: Net) -> Result<String> {
+        let aborted = slowest_abort(ranks)?.unwrap_or_default();
+        if self.mute {
+            let Some(told) = ranks.iter().find_map(|rank| warnings(&rank.log).first().copied()) else {
+                bail!("no rank has a warning in NCCL's log");
+            };
+            return Ok(format!(
+                "this release tells nobody but its log; aborted within {aborted:.1} s; first warning: {told}"
+            ));
+        }
+        let mut latest = 0.0_f64;
+        let mut told = "";
+        for (at, rank) in ranks.iter().enumerate() {
+            let Some((seconds, code, text)) = rank.report.error() else {
+                bail!("rank {at} saw no error");
+            };
+            if seconds > self.within {
+                bail!("rank {at} saw the error only after {seconds:.1} s");
+            }
+            if !self.codes.contains(&code) {
+                bail!("rank {at} saw result {code} ({text}), which is not what this is called");
+            }
+            // NCCL's own transport is not ours to judge.
+            if net == Net::Usb4 {
+                let ours: Vec<&str> = ours(&rank.log).collect();
+                if ours.len() != 1 {
+                    bail!(
+                        "rank {at} saw result {code}; the plugin is to say why in one warning, and said: {ours:?}"
+                    );
+                }
+                told = ours[0];
+            } else if told.is_empty() {
+                told = warnings(&rank.log).first().copied().unwrap_or(text);
+            }
+            latest = latest.max(seconds);
+        }
+        Ok(format!(
+            "error within {latest:.1} s, aborted within {aborted:.1} s; warning: {told}"
+        ))
     }
-    let mut latest = 0.0_f64;
-    let mut told = "";
-    for (at, rank) in ranks.iter().enumerate() {
-        let Some((seconds, code, text)) = rank.report.error() else {
-            bail!("rank {at} saw no error");
-        };
-        if seconds > ERROR_WITHIN {
-            bail!("rank {at} saw the error only after {seconds:.1} s");
-        }
-        if !LOST.contains(&code) {
-            bail!("rank {at} saw result {code} ({text}), which is not what a lost peer is called");
-        }
-        // NCCL's own transport is not ours to judge.
-        if net == Net::Usb4 && warnings(&rank.log).is_empty() {
-            bail!("rank {at} saw result {code} and no warning in NCCL's log");
-        }
-        latest = latest.max(seconds);
-        told = warnings(&rank.log).first().copied().unwrap_or(text);
-    }
-    Ok(format!(
-        "error within {latest:.1} s, aborted within {aborted:.1} s; first warning: {told}"
-    ))
+}
+
+/// Warnings of the plugin about a peer.
+fn ours(log: &str) -> impl Iterator<Item = &str> {
+    warnings(log)
+        .into_iter()
+        .filter(|text| text.contains("peer ") && text.contains(" rail "))
 }
 
 fn slowest_abort(ranks: &[Rank]) -> Result<Option<f64>> {

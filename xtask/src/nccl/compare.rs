@@ -77,7 +77,7 @@ fn times(bench: &Bench<'_>, net: Net) -> Result<Vec<Timed>> {
         ranks: 2,
         protocol: "^LL128",
         scenario: &["bench"],
-        kills_last: false,
+        faults: None,
         limit: Duration::from_secs(600),
     };
     let ranks = job.run(&mut task)?;

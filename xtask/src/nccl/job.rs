@@ -27,8 +27,8 @@ pub(crate) struct Job<'a> {
     pub(crate) protocol: &'a str,
     /// Arguments of `usb4-nccl-rank` after those about the job.
     pub(crate) scenario: &'a [&'a str],
-    /// The last rank is killed by the scenario.
-    pub(crate) kills_last: bool,
+    /// What is to go wrong on the soft cable: `USB4_SOFT_FAULTS`.
+    pub(crate) faults: Option<&'a str>,
     pub(crate) limit: Duration,
 }
 
@@ -90,7 +90,7 @@ impl Job<'_> {
                     outcome.how.contains("no longer wanted"),
                     format!("rank {rank}: {}: {told}", outcome.how),
                 ));
-            } else if !(self.kills_last && rank + 1 == self.ranks) {
+            } else if !(self.scenario() == "kill" && self.is_last(rank)) {
                 ranks.push(Rank { report, log });
             }
         }
@@ -98,25 +98,41 @@ impl Job<'_> {
         if let Some((_, text)) = wrong.first() {
             bail!("{text} (logs: {})", folder.display());
         }
-        self.check_network(&ranks)?;
+        // Ranks that cannot connect have no connections for NCCL to tell of.
+        if self.scenario() != "mixed" {
+            self.check_network(&ranks)?;
+        }
         Ok(ranks)
     }
 
     /// The logs of the job.
     fn folder(&self) -> PathBuf {
-        let name = self.scenario.first().copied().unwrap_or("job");
-        work().join("nccl").join(format!(
-            "{}-{}-{name}-{}-{}",
+        let mut name = format!(
+            "{}-{}-{}-{}-{}",
             self.release.version,
             self.net.name(),
+            self.scenario(),
             self.ranks,
             self.protocol.trim_start_matches('^')
-        ))
+        );
+        if self.faults.is_some() {
+            name.push_str("-faults");
+        }
+        work().join("nccl").join(name)
+    }
+
+    /// The scenario's name.
+    fn scenario(&self) -> &str {
+        self.scenario.first().copied().unwrap_or("job")
+    }
+
+    fn is_last(&self, rank: u8) -> bool {
+        rank + 1 == self.ranks
     }
 
     fn as_meant(&self, rank: u8, outcome: &Result<Outcome>) -> bool {
         let Ok(outcome) = outcome else { return false };
-        if self.kills_last && rank + 1 == self.ranks {
+        if self.scenario() == "kill" && self.is_last(rank) {
             return outcome.how.starts_with("signal: 9");
         }
         outcome.ok && Report::read(&outcome.text).is_done()
@@ -124,7 +140,11 @@ impl Job<'_> {
 
     fn command(&self, rank: u8, folder: &Path) -> Command {
         let built = self.built;
-        let libraries = format!("{}:{}", built.gpu.display(), built.plugin.display());
+        let plugin = match self.scenario() {
+            "mixed" if self.is_last(rank) => &built.next_plugin,
+            _ => &built.plugin,
+        };
+        let libraries = format!("{}:{}", built.gpu.display(), plugin.display());
         let mut command = match self.release.loader() {
             None => Command::new(&built.rank),
             Some((loader, with)) => {
@@ -173,6 +193,9 @@ impl Job<'_> {
                     .env("NCCL_NET_PLUGIN", "usb4")
                     .env("NCCL_NET", "usb4")
                     .env("USB4_DEVICE", self.device);
+                if let Some(faults) = self.faults {
+                    command.env("USB4_SOFT_FAULTS", faults);
+                }
                 if self.release.reloads() {
                     command.env("NCCL_NET_PLUGIN_REF_COUNT", "1");
                 }

@@ -36,6 +36,14 @@ pub(crate) enum Scenario {
         #[arg(long)]
         mute: bool,
     },
+    /// The cable is cut while operations go on: every rank sees an error and aborts.
+    Cut {
+        /// As for `kill`.
+        #[arg(long)]
+        mute: bool,
+    },
+    /// The last rank's plugin is of another version: nothing works, and every rank sees an error.
+    Mixed,
     /// The last rank is stopped for some seconds, which is no error.
     Pause {
         /// How long.
@@ -92,6 +100,8 @@ impl Scenario {
             Scenario::Bench { largest } => bench(job, &mut tally, largest)?,
             Scenario::Abort => abort(job, &mut tally)?,
             Scenario::Kill { mute } => kill(job, &mut tally, mute)?,
+            Scenario::Cut { mute } => cut(job, mute)?,
+            Scenario::Mixed => mixed(job)?,
             Scenario::Pause { seconds } => pause(job, &mut tally, seconds)?,
         }
         tally.done();
@@ -254,11 +264,7 @@ fn kill(job: &mut Job, tally: &mut Tally, mute: bool) -> Result<()> {
         std::thread::sleep(Duration::from_secs(10));
         bail!("still alive after SIGKILL");
     }
-    if mute {
-        stuck(&place, operation)?;
-    } else {
-        lost(&place, operation)?;
-    }
+    ends(&place, operation, mute)?;
     timed_abort(comm)?;
     if job.ranks > 2 {
         let comm = job.among(job.ranks - 1)?;
@@ -273,18 +279,55 @@ fn kill(job: &mut Job, tally: &mut Tally, mute: bool) -> Result<()> {
     Ok(())
 }
 
+fn cut(job: &mut Job, mute: bool) -> Result<()> {
+    let comm = job.communicator()?;
+    ends(&job.place(&comm), Operation::AllReduce(DataType::F32), mute)?;
+    timed_abort(comm)
+}
+
+fn mixed(job: &mut Job) -> Result<()> {
+    let began = Instant::now();
+    let error = match job.communicator() {
+        Err(error) => error,
+        Ok(comm) => {
+            // This release connects when there is something to move.
+            let moved = Operation::Shift.run(&job.place(&comm), 100_000, 0);
+            timed_abort(comm)?;
+            match moved {
+                Err(error) => error,
+                Ok(()) => bail!("ranks with plugins of different versions understand each other"),
+            }
+        }
+    };
+    say_error(&error, began)
+}
+
+/// Goes on until operations end.
+fn ends(place: &Place<'_>, operation: Operation, mute: bool) -> Result<()> {
+    if mute {
+        stuck(place, operation)
+    } else {
+        lost(place, operation)
+    }
+}
+
 /// Goes on until NCCL tells of the rank that is gone.
 fn lost(place: &Place<'_>, operation: Operation) -> Result<()> {
     let began = Instant::now();
     let failed = loop {
         match operation.run(place, 1 << 20, 0) {
             Ok(()) if began.elapsed() < Duration::from_secs(30) => {}
-            Ok(()) => bail!("operations go on without the rank that was killed"),
+            Ok(()) => bail!("operations go on without the rank, or the cable, that is gone"),
             Err(error) => break error,
         }
     };
+    say_error(&failed, began)
+}
+
+/// Reports what NCCL has said.
+fn say_error(error: &anyhow::Error, began: Instant) -> Result<()> {
     let failure: &usb4_nccl_host::Failure =
-        (failed.chain().find_map(|cause| cause.downcast_ref())).with_context(|| format!("{failed:#}"))?;
+        (error.chain().find_map(|cause| cause.downcast_ref())).with_context(|| format!("{error:#}"))?;
     say(&Event::Error {
         seconds: began.elapsed().as_secs_f64(),
         code: failure.code,
@@ -308,7 +351,7 @@ fn stuck(place: &Place<'_>, operation: Operation) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("operations go on without the rank that was killed")
+    bail!("operations go on without the rank, or the cable, that is gone")
 }
 
 /// Longer than any operation takes.
