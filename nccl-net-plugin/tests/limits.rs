@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::*;
+use nccl_net_sys::ncclSystemError;
 
 struct Counting;
 
@@ -92,6 +93,33 @@ fn an_idle_connection_costs_four_kibibytes_on_either_side() {
     }
     let each = (BYTES.load(Ordering::Relaxed) - before) / 2000;
     assert!(each <= 4096, "{each} bytes");
+    ok(a.finalize());
+    ok(b.finalize());
+}
+
+#[test]
+fn as_many_connections_as_promised_and_the_next_is_refused() {
+    const PROMISED: usize = 65536;
+    let _alone = alone();
+    let (a, b) = (Context::new(), Context::new());
+    let (listener, handle) = b.listen();
+    let mut last = None;
+    for _ in 0..PROMISED {
+        let tx = a.connect(&mut handle.clone());
+        last = Some((tx, until("accept", || try_accept(listener))));
+    }
+    assert_eq!(a.try_connect(&mut handle.clone()), Err(ncclSystemError));
+    assert_eq!(warnings("too many connections").len(), 1);
+    let (tx, rx) = last.unwrap();
+    let source = Memory::new(tx, pattern(100_000, 1));
+    let target = Memory::new(rx, vec![0; 100_000]);
+    round(&source, &target);
+    // One goes, and there is room for one.
+    drop((source.dereg(), target.dereg()));
+    close_send(tx);
+    close_recv(rx);
+    let tx = a.connect(&mut handle.clone());
+    assert_ne!(tx, until("accept", || try_accept(listener)));
     ok(a.finalize());
     ok(b.finalize());
 }

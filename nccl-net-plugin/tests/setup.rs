@@ -68,7 +68,7 @@ fn a_handle_of_another_kind_or_version_is_refused_with_its_reason() {
     );
     for (at, code, why) in [
         (0, ncclInvalidUsage, "was not made by the USB4 plugin"),
-        (8, ncclInvalidUsage, "runs version"),
+        (8, ncclInvalidUsage, "is of version"),
         (20, ncclInvalidUsage, "damaged"),
     ] {
         let mut bad = good;

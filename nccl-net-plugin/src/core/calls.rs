@@ -7,7 +7,7 @@ use std::time::Duration;
 use nccl_net_sys::NCCL_PTR_HOST;
 
 use super::fault::{Blame, Fault};
-use super::handle::{self, Address, Raw};
+use super::handle::{self, Address, BadHandle, Raw};
 use super::hub::{Hub, Inner, Place};
 use super::id::{Id, Kind};
 use super::transfer::Piece;
@@ -43,7 +43,14 @@ pub(crate) fn connect(
     raw: &mut Raw,
 ) -> Result<*mut c_void, Fault> {
     World::facts(device)?;
-    let address = Address::from_raw(raw).map_err(|bad| Fault::new(Blame::Usage, bad))?;
+    let address = match Address::from_raw(raw) {
+        Ok(address) => address,
+        Err(BadHandle::Version(version, Some(node))) => {
+            hub.with(|inner| inner.other_version(node, version))?;
+            return Err(Fault::told(Blame::Usage));
+        }
+        Err(bad) => return Err(Fault::new(Blame::Usage, bad)),
+    };
     let before = handle::state(raw);
     let mut begun = (before != 0).then(|| Id::from_raw(before));
     let connected = hub.attempt(|inner| {

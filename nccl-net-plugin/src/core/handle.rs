@@ -1,10 +1,12 @@
 //! The handle `listen` fills, NCCL carries to another rank, and `connect` gets.
 //!
 //! 128 bytes, little-endian: magic (8), version (2), 0 (2), listener (4), address of the hub (24), nonce (8), CRC32C of
-//! these 48 (4), 0 (4), and from byte 56 on what belongs to the connecting side: the communicator it is making (8), 0.
+//! these 48 (4), 0 (4), and from byte 56 on what belongs to the connecting side: the communicator it is making (8), 0. Magic,
+//! version, the hub's node and the CRC are where they are in every version, so that a host can be named whose plugin is of
+//! another.
 
 use nccl_net_sys::NCCL_NET_HANDLE_MAXSIZE;
-use usb4_ring::{EP_ADDR_LEN, EpAddr};
+use usb4_ring::{EP_ADDR_LEN, EpAddr, NodeId};
 
 use super::wire::VERSION;
 
@@ -31,12 +33,12 @@ pub(crate) enum BadHandle {
         "the handle to connect to was not made by the USB4 plugin: do all ranks use the same network (NCCL_NET, NCCL_NET_PLUGIN)?"
     )]
     Foreign,
-    /// Another version's.
+    /// Another version's: that of this host, if the handle is whole.
     #[error(
-        "the other rank runs version {0} of the USB4 plugin's protocol and this one version {VERSION}: install the same plugin on \
-         all hosts"
+        "the handle to connect to is of version {0} of the USB4 plugin's protocol, and this host's of version {VERSION}: install the \
+         same plugin on all hosts"
     )]
-    Version(u16),
+    Version(u16, Option<NodeId>),
     /// It was damaged on its way.
     #[error("the handle to connect to is damaged: its checksum is wrong")]
     Damaged,
@@ -61,20 +63,22 @@ impl Address {
         if raw[..8] != MAGIC {
             return Err(BadHandle::Foreign);
         }
-        let version = u16::from_le_bytes([raw[8], raw[9]]);
-        if version != VERSION {
-            return Err(BadHandle::Version(version));
-        }
-        if crc32c::crc32c(&raw[..CHECKED]).to_le_bytes() != raw[CHECKED..CHECKED + 4] {
-            return Err(BadHandle::Damaged);
-        }
+        let is_whole = crc32c::crc32c(&raw[..CHECKED]).to_le_bytes() == raw[CHECKED..CHECKED + 4];
         let mut hub = [0; EP_ADDR_LEN];
         hub.copy_from_slice(&raw[16..40]);
+        let hub = EpAddr::from_bytes(&hub);
+        let version = u16::from_le_bytes([raw[8], raw[9]]);
+        if version != VERSION {
+            return Err(BadHandle::Version(version, is_whole.then_some(hub.node)));
+        }
+        if !is_whole {
+            return Err(BadHandle::Damaged);
+        }
         let (mut listener, mut nonce) = ([0; 4], [0; 8]);
         listener.copy_from_slice(&raw[12..16]);
         nonce.copy_from_slice(&raw[40..48]);
         Ok(Self {
-            hub: EpAddr::from_bytes(&hub),
+            hub,
             listener: u32::from_le_bytes(listener),
             nonce: u64::from_le_bytes(nonce),
         })
@@ -95,8 +99,6 @@ pub(crate) fn set_state(raw: &mut Raw, state: u64) {
 
 #[cfg(test)]
 mod tests {
-    use usb4_ring::NodeId;
-
     use super::*;
 
     const ADDRESS: Address = Address {
@@ -124,7 +126,16 @@ mod tests {
         assert_eq!(Address::from_raw(&[0; 128]), Err(BadHandle::Foreign));
         let mut newer = raw;
         newer[8] += 1;
-        assert_eq!(Address::from_raw(&newer), Err(BadHandle::Version(VERSION + 1)));
+        assert_eq!(
+            Address::from_raw(&newer),
+            Err(BadHandle::Version(VERSION + 1, None))
+        );
+        let crc = crc32c::crc32c(&newer[..CHECKED]);
+        newer[CHECKED..CHECKED + 4].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(
+            Address::from_raw(&newer),
+            Err(BadHandle::Version(VERSION + 1, Some(ADDRESS.hub.node)))
+        );
         for at in 10..52 {
             let mut damaged = raw;
             damaged[at] ^= 1;

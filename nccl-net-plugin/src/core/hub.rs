@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use usb4_ffi::{Level, log};
-use usb4_ring::{Device, Error};
+use usb4_ring::{Device, Error, NodeId};
 
 use super::comm::{Comm, Side, State};
 use super::fault::{Blame, Fault};
@@ -20,7 +20,7 @@ use super::peers::Peers;
 use super::port::{Port, Refused};
 use super::send::{Route, Stop};
 use super::table::{Key, Table};
-use super::wire::{Closing, Message};
+use super::wire::{Closing, Message, VERSION};
 use super::world::World;
 
 /// Connections of a hub, of both directions: what `maxComms` says.
@@ -180,6 +180,8 @@ pub(crate) struct Inner {
     pub(crate) notes: Vec<(Level, String)>,
     /// Calls that have found nothing to do.
     pub(crate) idle: u32,
+    /// The last host whose plugin was found to be of another version.
+    pub(crate) strange: Option<NodeId>,
     /// A message that is none of ours has been told of.
     pub(crate) nonsense_told: bool,
 }
@@ -199,6 +201,7 @@ impl Inner {
             outbox: Vec::new(),
             notes: Vec::new(),
             idle: 0,
+            strange: None,
             nonsense_told: false,
         })
     }
@@ -334,6 +337,22 @@ impl Inner {
         let peer = comm.common.peer;
         let note = self.about(peer, why);
         self.notes.push((level, note));
+    }
+
+    /// A host's plugin is of another version. Told of once, however many connections to it are tried.
+    #[cold]
+    pub(crate) fn other_version(&mut self, node: NodeId, version: u16) {
+        if self.strange.replace(node) == Some(node) {
+            return;
+        }
+        let rail = self.port.rail();
+        self.notes.push((
+            Level::Warn,
+            format!(
+                "peer {node} rail {rail}: it runs version {version} of the USB4 plugin's protocol and this host version \
+                 {VERSION}: install the same plugin on all hosts"
+            ),
+        ));
     }
 
     /// "peer ..., rail ...: why".

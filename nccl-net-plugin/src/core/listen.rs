@@ -67,15 +67,7 @@ impl Inner {
             Some(listener) => return listener.knocks.push_back(Knock { hub, from }),
         };
         if refusal == Refusal::Version {
-            let rail = self.port.rail();
-            let node = hub.node;
-            self.notes.push((
-                Level::Warn,
-                format!(
-                    "peer {node} rail {rail}: it runs version {version} of the USB4 plugin's protocol and this host version \
-                     {VERSION}: install the same plugin on all hosts"
-                ),
-            ));
+            self.other_version(hub.node, version);
         }
         self.refuse(&hub, from, refusal);
     }
