@@ -43,6 +43,8 @@ pub(crate) struct Built {
     pub(crate) gpu: PathBuf,
     /// Folder of the plugin.
     pub(crate) plugin: PathBuf,
+    /// Folder that holds the plugin under the name of a default plugin as well.
+    pub(crate) default_plugin: PathBuf,
     /// Folder of the plugin of another version.
     pub(crate) next_plugin: PathBuf,
     pub(crate) topology: PathBuf,
@@ -53,6 +55,12 @@ impl Built {
     pub(crate) fn get() -> Result<Built> {
         let next_plugin = next_plugin_folder()?;
         let plugin = plugin_folder()?;
+        let default_plugin = target().join("nccl/default-plugin");
+        place(
+            "libusb4_nccl.so",
+            &default_plugin,
+            &[PLUGIN, &["libnccl-net.so"]].concat(),
+        )?;
         build(
             "the NCCL host",
             &["--package", "usb4-nccl-host", "--package", "usb4-fake-gpu"],
@@ -68,6 +76,7 @@ impl Built {
             rank: target().join("release/usb4-nccl-rank"),
             gpu,
             plugin,
+            default_plugin,
             next_plugin,
             topology,
             rccl_topology,

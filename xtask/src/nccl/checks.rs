@@ -2,7 +2,7 @@
 
 use super::Net;
 use super::build::Built;
-use super::job::{Job, Rank};
+use super::job::{Cure, Job, Rank};
 use super::release::Release;
 use super::report::{networks, warnings};
 use crate::ui::Task;
@@ -95,6 +95,9 @@ impl Bench<'_> {
             if let Some(faults) = check.faults {
                 what += &format!(", {faults}");
             }
+            if check.cure == Cure::Name {
+                what += ", also as libnccl-net.so";
+            }
             let mut task = Task::start(&what, None);
             match self.check(&check, &mut task) {
                 Ok((ranks, seen)) => {
@@ -135,6 +138,7 @@ impl Bench<'_> {
             protocol,
             scenario: scenario.to_vec(),
             faults: None,
+            cure: Cure::Count,
         };
         if self.release.only_init() {
             return ranks
@@ -144,9 +148,9 @@ impl Bench<'_> {
         }
         let mut plan = vec![];
         let largest = if full { "16777216" } else { "1048576" };
+        let self_check = ["verify", "--largest", "65540"];
         if self.net != Net::Socket {
             let few = ranks.iter().copied().min().unwrap_or(2);
-            let self_check = ["verify", "--largest", "65540"];
             plan.extend(protocols.map(|protocol| check(Net::Socket, few, protocol, &self_check)));
             plan.push(check(Net::Socket, few, "Simple", &["abort"]));
         }
@@ -161,6 +165,12 @@ impl Bench<'_> {
                 plan.push(check(self.net, n, "Simple", &["pause", "--seconds", seconds]));
                 if self.net == Net::Usb4 {
                     plan.push(check(self.net, n, "Simple", &["mixed"]));
+                    if self.release.reloads() {
+                        plan.push(Check {
+                            cure: Cure::Name,
+                            ..check(self.net, n, "Simple", &self_check)
+                        });
+                    }
                 }
                 // The soft device takes orders for faults.
                 if self.net == Net::Usb4 && self.device.starts_with("soft") {
@@ -195,6 +205,7 @@ impl Bench<'_> {
             protocol: check.protocol,
             scenario: &check.scenario,
             faults: check.faults,
+            cure: check.cure,
             limit: Duration::from_secs(300),
         };
         let ranks = job.run(task)?;
@@ -236,6 +247,7 @@ struct Check {
     scenario: Vec<&'static str>,
     /// On the soft cable.
     faults: Option<&'static str>,
+    cure: Cure,
 }
 
 /// The error that every rank is to see.

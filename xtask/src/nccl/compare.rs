@@ -2,7 +2,7 @@
 
 use super::Net;
 use super::checks::Bench;
-use super::job::Job;
+use super::job::{Cure, Job};
 use super::report::Timed;
 use crate::load::Load;
 use crate::ui::Task;
@@ -78,6 +78,7 @@ fn times(bench: &Bench<'_>, net: Net) -> Result<Vec<Timed>> {
         protocol: "^LL128",
         scenario: &["bench"],
         faults: None,
+        cure: Cure::Count,
         limit: Duration::from_secs(600),
     };
     let ranks = job.run(&mut task)?;

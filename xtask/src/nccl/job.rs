@@ -29,7 +29,18 @@ pub(crate) struct Job<'a> {
     pub(crate) scenario: &'a [&'a str],
     /// What is to go wrong on the soft cable: `USB4_SOFT_FAULTS`.
     pub(crate) faults: Option<&'a str>,
+    /// What keeps a release from losing the plugin that does.
+    pub(crate) cure: Cure,
     pub(crate) limit: Duration,
+}
+
+/// Cures of NVIDIA/nccl issue 1978 (docs/nccl.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cure {
+    /// `NCCL_NET_PLUGIN_REF_COUNT=1`.
+    Count,
+    /// The plugin has the default plugin's name as well.
+    Name,
 }
 
 /// How a rank ended.
@@ -118,6 +129,9 @@ impl Job<'_> {
         if self.faults.is_some() {
             name.push_str("-faults");
         }
+        if self.cure == Cure::Name {
+            name.push_str("-default-name");
+        }
         work().join("nccl").join(name)
     }
 
@@ -142,6 +156,7 @@ impl Job<'_> {
         let built = self.built;
         let plugin = match self.scenario() {
             "mixed" if self.is_last(rank) => &built.next_plugin,
+            _ if self.cure == Cure::Name => &built.default_plugin,
             _ => &built.plugin,
         };
         let libraries = format!("{}:{}", built.gpu.display(), plugin.display());
@@ -196,7 +211,7 @@ impl Job<'_> {
                 if let Some(faults) = self.faults {
                     command.env("USB4_SOFT_FAULTS", faults);
                 }
-                if self.release.reloads() {
+                if self.release.reloads() && self.cure == Cure::Count {
                     command.env("NCCL_NET_PLUGIN_REF_COUNT", "1");
                 }
             }
