@@ -39,6 +39,15 @@ struct Peer {
 }
 
 pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
+    show(device, arguments.json)
+}
+
+/// Shows a device, to programs or to people.
+///
+/// # Errors
+///
+/// Whatever keeps it from opening.
+pub(crate) fn show(device: Option<&str>, json: bool) -> Result<()> {
     let device = session::open(device)?;
     let info = device.info();
     let peers = device.peers().into_iter().map(|peer| Peer {
@@ -60,7 +69,7 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
         max_regions: info.max_regions,
         peers: peers.collect(),
     };
-    if arguments.json {
+    if json {
         return line(serde_json::to_string_pretty(&report)?);
     }
     line(format_args!(

@@ -152,3 +152,23 @@ fn doctor_meets_the_peers_of_a_software_cable() {
     let (_, said) = doctor(&[], &[]);
     assert!(said.contains("ok       link") && said.contains("up to"), "{said}");
 }
+
+#[test]
+fn status_shows_a_software_cable_and_a_host_without_the_module() {
+    let (_server, _) = serve("ping");
+    let soft = usb4ctl().arg("status").output().unwrap();
+    let text = String::from_utf8_lossy(&soft.stdout).into_owned();
+    assert!(soft.status.success() && text.contains("peer "), "{text}");
+    let bare = usb4ctl()
+        .env_remove("USB4_DEVICE")
+        .args(["status", "--json", "--sysfs", "/nonexistent"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&bare.stdout).into_owned();
+    assert!(bare.status.success(), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(
+        report["module"].is_null() && report["rails"] == serde_json::json!([]),
+        "{text}"
+    );
+}
