@@ -1,0 +1,103 @@
+//! Memory regions.
+
+use std::ffi::{c_int, c_void};
+
+use usb4_ffi::boundary;
+use usb4_ring::{Access, MemoryRegion};
+
+use crate::device::usb4ring_device;
+use crate::error::{Failure, given, run};
+use crate::types::usb4ring_region;
+
+/// A memory region.
+#[derive(Debug)]
+pub struct usb4ring_mr(MemoryRegion);
+
+/// The rights of `USB4RING_REMOTE_` bits.
+fn rights(access: u32) -> Result<Access, Failure> {
+    let all = [
+        (1, Access::REMOTE_READ),
+        (2, Access::REMOTE_WRITE),
+        (4, Access::REMOTE_ATOMIC),
+    ];
+    if access > 7 {
+        return Err(Failure::Own(
+            libc::EINVAL,
+            "an access right that does not exist: use USB4RING_REMOTE_READ, _WRITE and _ATOMIC",
+        ));
+    }
+    let granted = all.into_iter().filter(|(bit, _)| access & bit != 0);
+    Ok(granted.fold(Access::LOCAL, |rights, (_, right)| rights | right))
+}
+
+/// Allocates and registers memory.
+///
+/// # Safety
+/// The device is open, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn usb4ring_alloc(
+    device: Option<&usb4ring_device>,
+    len: usize,
+    access: u32,
+    out: *mut *mut usb4ring_mr,
+) -> c_int {
+    run(|| {
+        let region = given(device)?.0.alloc(len, rights(access)?)?;
+        // SAFETY: a place for a pointer, says the caller.
+        unsafe { out.write(Box::into_raw(Box::new(usb4ring_mr(region)))) };
+        Ok(0)
+    })
+}
+
+/// Registers memory.
+///
+/// # Safety
+/// The device is open, `out` a place for a pointer. The memory stays mapped, and may be read and written by local and
+/// remote operations at any time, until it is deregistered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn usb4ring_register(
+    device: Option<&usb4ring_device>,
+    start: *mut c_void,
+    len: usize,
+    access: u32,
+    out: *mut *mut usb4ring_mr,
+) -> c_int {
+    run(|| {
+        let device = &given(device)?.0;
+        // SAFETY: the caller's promise.
+        let region = unsafe { device.register(start.cast(), len, rights(access)?)? };
+        // SAFETY: a place for a pointer, says the caller.
+        unsafe { out.write(Box::into_raw(Box::new(usb4ring_mr(region)))) };
+        Ok(0)
+    })
+}
+
+/// What requests and peers name it by.
+///
+/// # Safety
+/// The region is registered, `region` a place for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn usb4ring_get_region(mr: Option<&usb4ring_mr>, region: *mut usb4ring_region) {
+    let Some(mr) = mr else { return };
+    let it = usb4ring_region {
+        start: mr.0.as_ptr().cast(),
+        len: mr.0.len() as u64,
+        remote_key: mr.0.remote_key(),
+        local_key: mr.0.local_key(),
+        reserved: 0,
+    };
+    // SAFETY: a place for it, says the caller.
+    unsafe { region.write(it) };
+}
+
+/// Gives a region back; NULL is none.
+///
+/// # Safety
+/// It is registered, and nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn usb4ring_deregister(mr: *mut usb4ring_mr) {
+    if !mr.is_null() {
+        // SAFETY: made of a box here, and the caller gives it back.
+        boundary(|| drop(unsafe { Box::from_raw(mr) }));
+    }
+}
