@@ -7,7 +7,7 @@ use usb4_ring_abi::MAX_DEPTH;
 use crate::backend::Client;
 use crate::{
     Access, Cq, Endpoint, EndpointConfig, Error, KERNEL_DEVICE, MemoryRegion, NodeId, Registration, Result,
-    Spec, kernel,
+    SoftKind, Spec, kernel,
 };
 
 /// Which implementation is behind a [`Device`].
@@ -105,7 +105,8 @@ impl Device {
         }
     }
 
-    /// Opens the device named `spec`: `soft:NAME`, `soft:NAME,detached` or `/dev/usb4ring`.
+    /// Opens the device named `spec`: `soft:NAME`, `soft:NAME,registered`, `soft:NAME,detached` or
+    /// `/dev/usb4ring`.
     ///
     /// # Errors
     ///
@@ -113,16 +114,16 @@ impl Device {
     pub fn open(spec: &str) -> Result<Self> {
         let (client, backend) = match spec.parse::<Spec>()? {
             Spec::Kernel(path) => (kernel::Client::open(&path)?.into(), Backend::Kernel),
-            Spec::Soft { name, detached: None } => {
-                (usb4_soft::Client::inline(&name)?.into(), Backend::SoftInline)
-            }
-            Spec::Soft {
-                name,
-                detached: Some(host),
-            } => (
-                usb4_soft::Client::detached(&name, &host)?.into(),
-                Backend::SoftDetached,
-            ),
+            Spec::Soft { name, kind } => match kind {
+                SoftKind::Inline(reach) => (
+                    usb4_soft::Client::inline(&name, reach)?.into(),
+                    Backend::SoftInline,
+                ),
+                SoftKind::Detached(host) => (
+                    usb4_soft::Client::detached(&name, &host)?.into(),
+                    Backend::SoftDetached,
+                ),
+            },
         };
         Ok(Self::on(spec, client, backend))
     }

@@ -63,7 +63,7 @@ pub enum Error {
     },
     /// The device name does not parse.
     #[error(
-        "bad device name {spec:?}: {why}; use soft:NAME, soft:NAME,detached, soft:NAME,detached=HOST or /dev/usb4ring"
+        "bad device name {spec:?}: {why}; use soft:NAME, soft:NAME,registered, soft:NAME,detached[=HOST] or /dev/usb4ring"
     )]
     BadSpec {
         /// What was given.

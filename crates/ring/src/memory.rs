@@ -57,7 +57,7 @@ pub struct MemoryRegion {
     shared: Arc<Registration>,
 }
 
-/// The registration of memory of this process, for peers: a [`MemoryRegion`] with one owner, who drops it. To make
+/// The registration of memory of this process: a [`MemoryRegion`] with one owner, who drops it. To make
 /// one allocates nothing, where a message at a time is registered.
 #[derive(Debug)]
 pub struct Registration {
@@ -86,6 +86,31 @@ impl Registration {
     #[inline]
     pub fn remote_key(&self) -> u64 {
         self.parts.remote_key
+    }
+
+    /// `len` bytes from `offset`, for a request of its owner's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] when they are not within it.
+    #[inline]
+    pub fn buffer(&self, offset: usize, len: usize) -> Result<Buffer> {
+        let start = self.range(offset, len)?;
+        let len = u32::try_from(len).map_err(|_| Error::Invalid("a buffer has less than 4 GiB"))?;
+        Ok(Buffer {
+            addr: start as u64,
+            key: self.parts.local_key,
+            len,
+        })
+    }
+
+    /// The address of `len` bytes from `offset`.
+    #[inline]
+    fn range(&self, offset: usize, len: usize) -> Result<*mut u8> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.parts.len => Ok(self.parts.start.wrapping_add(offset)),
+            _ => Err(Error::Invalid("the range is not within the memory region")),
+        }
     }
 }
 
@@ -137,13 +162,7 @@ impl MemoryRegion {
     /// [`Error::Invalid`] when they are not within the region.
     #[inline]
     pub fn buffer(&self, offset: usize, len: usize) -> Result<Buffer> {
-        let start = self.range(offset, len)?;
-        let len = u32::try_from(len).map_err(|_| Error::Invalid("a buffer has less than 4 GiB"))?;
-        Ok(Buffer {
-            addr: start as u64,
-            key: self.local_key(),
-            len,
-        })
+        self.shared.buffer(offset, len)
     }
 
     /// Copies bytes from `offset` out of the region.
@@ -152,7 +171,7 @@ impl MemoryRegion {
     ///
     /// [`Error::Invalid`] when they are not within the region.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<()> {
-        let start = self.range(offset, out.len())?;
+        let start = self.shared.range(offset, out.len())?;
         // SAFETY: within the region, which stays mapped as long as it is registered; `out` is a Rust reference,
         // so it does not overlap memory the device was given.
         unsafe { ptr::copy_nonoverlapping(start, out.as_mut_ptr(), out.len()) };
@@ -165,18 +184,9 @@ impl MemoryRegion {
     ///
     /// [`Error::Invalid`] when they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
-        let start = self.range(offset, bytes.len())?;
+        let start = self.shared.range(offset, bytes.len())?;
         // SAFETY: as for `read`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };
         Ok(())
-    }
-
-    /// The address of `len` bytes from `offset`.
-    #[inline]
-    fn range(&self, offset: usize, len: usize) -> Result<*mut u8> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.len() => Ok(self.as_ptr().wrapping_add(offset)),
-            _ => Err(Error::Invalid("the range is not within the memory region")),
-        }
     }
 }

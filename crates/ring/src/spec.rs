@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use usb4_soft::Reach;
+
 use crate::Error;
 
 /// The environment variable that names the device to open.
@@ -22,9 +24,18 @@ pub enum Spec {
     Soft {
         /// The fabric: processes of one user with the same name find each other.
         name: String,
-        /// `Some(host)`: the device runs in another process, which all clients of that host share.
-        detached: Option<String>,
+        /// Where it runs, and what it reaches.
+        kind: SoftKind,
     },
+}
+
+/// Kinds of soft devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SoftKind {
+    /// In this process; `registered`: it reaches only registered memory, as a kernel module does.
+    Inline(Reach),
+    /// In another process, which all clients of that host share.
+    Detached(String),
 }
 
 impl FromStr for Spec {
@@ -44,17 +55,19 @@ impl FromStr for Spec {
             None => (rest, None),
         };
         check_name(name).map_err(bad)?;
-        let detached = match option.map(|option| option.split_once('=').unwrap_or((option, "0"))) {
-            None => None,
+        let kind = match option.map(|option| option.split_once('=').unwrap_or((option, ""))) {
+            None => SoftKind::Inline(Reach::Process),
+            Some(("registered", "")) => SoftKind::Inline(Reach::Registered),
+            Some(("detached", _)) if option == Some("detached") => SoftKind::Detached("0".into()),
             Some(("detached", host)) => {
                 check_name(host).map_err(bad)?;
-                Some(host.into())
+                SoftKind::Detached(host.into())
             }
             Some(_) => return Err(bad("unknown option")),
         };
         Ok(Self::Soft {
             name: name.into(),
-            detached,
+            kind,
         })
     }
 }
@@ -73,25 +86,28 @@ fn check_name(name: &str) -> Result<(), &'static str> {
 mod tests {
     use super::*;
 
-    fn soft(name: &str, detached: Option<&str>) -> Spec {
+    fn soft(name: &str, kind: SoftKind) -> Spec {
         Spec::Soft {
             name: name.into(),
-            detached: detached.map(Into::into),
+            kind,
         }
     }
 
     #[test]
     fn names_parse() {
-        assert_eq!("soft:a".parse::<Spec>().unwrap(), soft("a", None));
-        assert_eq!("soft:a,detached".parse::<Spec>().unwrap(), soft("a", Some("0")));
-        assert_eq!(
-            "soft:a,detached=h1".parse::<Spec>().unwrap(),
-            soft("a", Some("h1"))
-        );
-        assert_eq!(
-            "/dev/usb4ring".parse::<Spec>().unwrap(),
-            Spec::Kernel("/dev/usb4ring".into())
-        );
+        let detached = |host: &str| SoftKind::Detached(host.into());
+        for (text, spec) in [
+            ("soft:a", soft("a", SoftKind::Inline(Reach::Process))),
+            (
+                "soft:a,registered",
+                soft("a", SoftKind::Inline(Reach::Registered)),
+            ),
+            ("soft:a,detached", soft("a", detached("0"))),
+            ("soft:a,detached=h1", soft("a", detached("h1"))),
+            ("/dev/usb4ring", Spec::Kernel("/dev/usb4ring".into())),
+        ] {
+            assert_eq!(text.parse::<Spec>().unwrap(), spec, "{text}");
+        }
     }
 
     #[test]
@@ -104,6 +120,7 @@ mod tests {
             "soft:a b",
             "soft:a,x",
             "soft:a,detached=",
+            "soft:a,registered=x",
             "hard:a",
         ] {
             assert!(

@@ -75,6 +75,15 @@ pub struct Limits {
     pub regions: u32,
 }
 
+/// What memory of its process a device in it reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// All of it.
+    Process,
+    /// What is registered, which has to be writable, as for the kernel module, which pins it.
+    Registered,
+}
+
 /// A client of a soft device. `Send + Sync`.
 ///
 /// Names given to its methods (`id`s, keys) are checked by the device: a stale one has no effect.
@@ -101,8 +110,8 @@ impl Client {
     ///
     /// # Errors
     /// The name cannot be used, or the operating system refuses.
-    pub fn inline(name: &str) -> Result<Self, Error> {
-        Inline::open(name).map(|client| Self(Kind::Inline(client)))
+    pub fn inline(name: &str, reach: Reach) -> Result<Self, Error> {
+        Inline::open(name, reach).map(|client| Self(Kind::Inline(client)))
     }
 
     /// Becomes a client of the device of `host` on fabric `name`, which runs in another process and is started if
@@ -127,7 +136,7 @@ impl Client {
     /// Whether the device reaches all memory of this process.
     pub fn process_memory(&self) -> bool {
         match &self.0 {
-            Kind::Inline(_) => true,
+            Kind::Inline(client) => client.reach() == Reach::Process,
             Kind::Detached(_) => false,
         }
     }

@@ -14,11 +14,11 @@ use usb4_engine::Slab;
 use usb4_ring_abi::{Cqe, QueueGeometry, Rqe, Sqe};
 use usb4_wire::{EpAddr, NodeId};
 
-use crate::client::{CqParts, EndpointParts, RegionParts};
+use crate::client::{CqParts, EndpointParts, Reach, RegionParts};
 use crate::clock::now;
 use crate::device::{Drivers, SoftDevice};
 use crate::home::{Bell, Memory};
-use crate::memory::Mapping;
+use crate::memory::{Mapping, populate};
 use crate::names::Fabric;
 use crate::queue::QueueMemory;
 use crate::{Error, Peer};
@@ -31,20 +31,22 @@ pub(crate) const MAX_HANDLES: usize = 1024;
 pub(crate) struct Inline {
     pub(crate) device: SoftDevice,
     client: ClientId,
+    reach: Reach,
     /// Regions deregistered while work in flight still used them.
     dying: Mutex<HashSet<u32>>,
 }
 
 impl Inline {
-    pub(crate) fn open(fabric: &str) -> Result<Self, Error> {
+    pub(crate) fn open(fabric: &str, reach: Reach) -> Result<Self, Error> {
         let device = SoftDevice::start(Fabric::new(fabric)?, Drivers::Anybody)?;
         // SAFETY: entries that name memory of the process are posted through unsafe functions, whose callers
         // vouch for it.
-        let process = unsafe { Memory::process(std::ptr::null_mut()) };
-        let client = device.core.device.add_client(Quota::UNLIMITED, Some(process))?;
+        let process = (reach == Reach::Process).then(|| unsafe { Memory::process(std::ptr::null_mut()) });
+        let client = device.core.device.add_client(Quota::UNLIMITED, process)?;
         Ok(Self {
             device,
             client,
+            reach,
             dying: Mutex::default(),
         })
     }
@@ -206,6 +208,9 @@ impl Inline {
         if access.contains(Access::REMOTE_ATOMIC) && start as usize % 8 != 0 {
             return Err(Error::Invalid("memory for atomics must start at a multiple of 8"));
         }
+        if self.reach == Reach::Registered {
+            populate(start, len).map_err(Error::os("register memory"))?;
+        }
         let keys = self.device.core.device.register(
             self.client,
             RegionConfig {
@@ -247,6 +252,10 @@ impl Inline {
         self.dying
             .lock()
             .retain(|key| device.reclaim(self.client, *key, false) == Ok(false));
+    }
+
+    pub(crate) fn reach(&self) -> Reach {
+        self.reach
     }
 
     pub(crate) fn node(&self) -> NodeId {

@@ -64,7 +64,7 @@ mod queue;
 mod socket;
 
 #[cfg(not(loom))]
-pub use client::{Client, CqParts, EndpointParts, Limits, RegionParts};
+pub use client::{Client, CqParts, EndpointParts, Limits, Reach, RegionParts};
 #[cfg(not(loom))]
 pub use detached::{SERVER_PROGRAM, SERVER_VARIABLE, Server, serve_in_background};
 #[cfg(not(loom))]

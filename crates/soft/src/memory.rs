@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// A mapping whose size can no longer change, so that no access within it can fault: of a sealed memfd, of anonymous
@@ -187,6 +188,22 @@ impl Drop for Mapping {
     }
 }
 
+/// Faults in the pages of memory of this process for writing, as whoever pins them does.
+///
+/// # Errors
+/// `EFAULT`: there is no memory, or none that can be written.
+pub(crate) fn populate(start: *mut u8, len: usize) -> io::Result<()> {
+    let first = start.map_addr(|addr| addr & !(PAGE - 1));
+    let len = len + (start.addr() - first.addr());
+    // SAFETY: reads and writes nothing; what is not mapped is refused.
+    let populated = unsafe { madvise(first.cast::<c_void>(), len, Advice::LinuxPopulateWrite) };
+    // What is not writable is an argument to be refused here, and a fault to `pin_user_pages`.
+    populated.map_err(|errno| match errno {
+        Errno::INVAL | Errno::NOMEM => Errno::FAULT.into(),
+        errno => errno.into(),
+    })
+}
+
 /// Size of a page on x86-64.
 pub(crate) const PAGE: usize = 4096;
 
@@ -195,6 +212,20 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
+
+    #[test]
+    fn only_memory_that_can_be_written_is_populated() {
+        static WORDS: [u64; 512] = [1; 512];
+        let ours = Mapping::anonymous(3 * PAGE).unwrap();
+        populate(ours.as_ptr().wrapping_add(100), 2 * PAGE).unwrap();
+        for start in [
+            WORDS.as_ptr().cast_mut().cast(),
+            std::ptr::without_provenance_mut(PAGE),
+        ] {
+            let refused = populate(start, 1).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
+        }
+    }
 
     #[test]
     fn what_one_mapping_stores_the_other_loads() {

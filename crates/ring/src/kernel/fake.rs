@@ -15,7 +15,8 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use usb4_ring_abi::{ABI_VERSION, Cqe, Entry, MAX_DEPTH, MAX_MESSAGE, Rqe, Sqe, uapi};
 use usb4_soft::{
-    Access, CqParts, DeviceError, EndpointKind, EndpointParts, Object, QueueMemory, RegionParts, Sharing,
+    Access, CqParts, DeviceError, EndpointKind, EndpointParts, Object, QueueMemory, Reach, RegionParts,
+    Sharing,
 };
 use usb4_wire::{EpAddr, NodeId};
 
@@ -57,7 +58,7 @@ impl FakeKernel {
             QueueMemory::device(std::os::fd::AsFd::as_fd(&file), 0, 512, Sharing::ReadWrite).unwrap();
         notice[uapi::NOTICE_UNDRIVEN_WORD].store(1, Ordering::Relaxed);
         Self {
-            client: usb4_soft::Client::inline(fabric).unwrap(),
+            client: usb4_soft::Client::inline(fabric, Reach::Registered).unwrap(),
             abi_version: ABI_VERSION,
             notice,
             entered: AtomicU32::new(0),
