@@ -147,14 +147,6 @@ pub(crate) unsafe extern "C" fn open(
                 return -FI_ENODEV;
             }
         };
-        if !device.info().process_memory {
-            let name = &device.info().name;
-            log(
-                Level::Warn,
-                format_args!("device {name} cannot reach the memory of this process, which messages need"),
-            );
-            return -FI_ENODEV;
-        }
         log(
             Level::Info,
             format_args!("domain on {}, node {}", device.info().name, device.info().node),

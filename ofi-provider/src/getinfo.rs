@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libfabric_sys::*;
 use usb4_ffi::{Level, boundary_or, log};
-use usb4_ring::{DEVICE_VARIABLE, Device, KERNEL_DEVICE, Spec};
+use usb4_ring::{DEVICE_VARIABLE, Device, KERNEL_DEVICE, SoftKind, Spec};
 
 use crate::addr::{self, ADDR_FORMAT, ADDR_LEN};
 use crate::attr::{Hints, Offer};
@@ -102,18 +102,14 @@ fn device_name() -> Result<String, String> {
     match spec.parse::<Spec>().map_err(|error| error.to_string())? {
         Spec::Soft {
             name,
-            detached: Some(_),
+            kind: SoftKind::Detached(_),
         } => Err(format!(
             "USB4_DEVICE={spec}: a device in another process cannot reach the memory of this one, which messages \
              need; use soft:{name}"
         )),
-        // What a module can do is known only when it is asked.
-        Spec::Kernel(path) => match Device::open(&spec) {
-            Ok(device) if device.info().process_memory => Ok(spec),
-            Ok(_) => Err(format!(
-                "{path}: this version of the kernel module cannot reach unregistered memory, which messages need; set \
-                 USB4_DEVICE=soft:NAME for the software cable between processes of this machine"
-            )),
+        // Whether this user may open it, and what module is behind it, is known only when it is tried.
+        Spec::Kernel(_) => match Device::open(&spec) {
+            Ok(_) => Ok(spec),
             Err(error) => Err(error.to_string()),
         },
         Spec::Soft { .. } => Ok(spec),

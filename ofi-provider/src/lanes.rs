@@ -5,13 +5,14 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use usb4_ring::{Cq, Device, Endpoint, EndpointConfig, EndpointKind, Error, Registration};
+use usb4_ring::{Cq, Device, Endpoint, EndpointConfig, EndpointKind, Error};
 use usb4_tagged::{
     Arrival, Control, Done, HEADER_LEN, HeaderWords, Lanes, PeerId, PostError, Remote, Segment, Transport,
 };
 
 use crate::addr::{Name, lane_name};
 use crate::av::Peers;
+use crate::bounce::Exposed;
 use crate::transport::{Cqs, RingTransport};
 
 /// Receive slots of the control lane. They are given back as soon as they are looked at.
@@ -134,7 +135,7 @@ impl RingLanes {
 }
 
 impl Transport for RingLanes {
-    type Exposed = Registration;
+    type Exposed = Exposed;
 
     fn slots(&self) -> u32 {
         self.messages.slots()
@@ -172,20 +173,20 @@ impl Transport for RingLanes {
         remote: Remote,
         into: Segment,
         cookie: u64,
-    ) -> Result<(), PostError> {
+    ) -> Result<u64, PostError> {
         let from = self.lane_of(from)?;
         // SAFETY: promised by the caller.
-        unsafe { self.control.read(from, remote, into, cookie)? };
+        let len = unsafe { self.control.read(from, remote, into, cookie)? };
         self.control.submit();
-        Ok(())
+        Ok(len)
     }
 
-    unsafe fn expose(&mut self, memory: Segment) -> Result<Registration, PostError> {
+    unsafe fn expose(&mut self, memory: Segment) -> Result<Exposed, PostError> {
         // SAFETY: promised by the caller.
         unsafe { self.messages.expose(memory) }
     }
 
-    fn remote(exposed: &Registration) -> Remote {
+    fn remote(exposed: &Exposed) -> Remote {
         RingTransport::remote(exposed)
     }
 

@@ -12,6 +12,7 @@
 mod addr;
 mod attr;
 mod av;
+mod bounce;
 mod cntr;
 mod cq;
 mod domain;

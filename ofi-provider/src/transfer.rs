@@ -165,6 +165,7 @@ impl Active<'_> {
             Err(error) => -isize::try_from(match error {
                 SendError::Full => FI_EAGAIN,
                 SendError::Unreachable => FI_EHOSTUNREACH,
+                SendError::Resource => FI_ENOMEM,
                 SendError::Dead => FI_EIO,
                 SendError::TooLong => FI_EMSGSIZE,
             })

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use usb4_ffi::{Level, log};
 use usb4_ring::{
-    Access, AddressHandle, Buffer, Cq, Device, Endpoint, Error, MemoryRegion, Object, Registration, Remote,
-    SourceId, Status, WorkRequest,
+    Access, AddressHandle, Buffer, Cq, Device, Endpoint, Error, MemoryRegion, Object, Remote, SourceId,
+    Status, WorkRequest,
 };
 use usb4_tagged::{Arrival, Done, Failure, HEADER_LEN, HeaderWords, PeerId, PostError, Segment, Transport};
 
 use crate::av::Peers;
+use crate::bounce::{Bounce, Exposed};
 use crate::handles::{Handles, Place};
 
 /// Entries of the cache of senders.
@@ -45,10 +46,14 @@ pub(crate) struct RingTransport {
     handles: Handles,
     /// Peers removed from the address vector when that was last looked at.
     removals: u64,
+    /// Where the device does not reach the process.
+    bounce: Option<Box<Bounce>>,
     sources: [Option<(SourceId, PeerId)>; SOURCES],
 }
 
 impl RingTransport {
+    /// `eager_size`: longest message; 0 for an endpoint of reads and messages that are all header.
+    ///
     /// # Errors
     /// No memory for the slots.
     pub(crate) fn new(
@@ -66,6 +71,11 @@ impl RingTransport {
         let slots = (0..slots)
             .map(|slot| memory.buffer(slot * stride, slot_size))
             .collect::<Result<_, _>>()?;
+        let bounce = if device.info().process_memory {
+            None
+        } else {
+            Some(Box::new(Bounce::new(&device, eager_size)?))
+        };
         Ok(Self {
             device,
             endpoint,
@@ -77,6 +87,7 @@ impl RingTransport {
             peers,
             handles: Handles::default(),
             removals: 0,
+            bounce,
             sources: [None; SOURCES],
         })
     }
@@ -167,6 +178,39 @@ impl RingTransport {
         })
     }
 
+    /// [`Transport::send`] where the device does not reach the process.
+    ///
+    /// # Safety
+    /// The payload is readable.
+    #[cold]
+    unsafe fn send_copy(
+        &mut self,
+        to: PeerId,
+        header: HeaderWords,
+        payload: Segment,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let (handle, place) = self.handle(to)?;
+        let Some(bounce) = &mut self.bounce else {
+            return Err(PostError::Dead);
+        };
+        // SAFETY: promised by the caller.
+        let copied = unsafe { bounce.message(payload, cookie) };
+        let (buffer, cookie) = copied.inspect_err(|_| self.handles.end(place))?;
+        let request = WorkRequest::send(handle, buffer).prefix_words(header);
+        let posted = self.post(request, cookie, place);
+        self.take_back(posted, cookie)
+    }
+
+    /// Gives up what work was to use that has not been posted after all.
+    fn take_back(&mut self, posted: Result<(), PostError>, cookie: u64) -> Result<(), PostError> {
+        posted.inspect_err(|_| {
+            if let Some(bounce) = &mut self.bounce {
+                bounce.end(cookie, false);
+            }
+        })
+    }
+
     #[inline]
     fn peer(&mut self, source: SourceId) -> Option<PeerId> {
         match self.sources[source.0 as usize % SOURCES] {
@@ -210,7 +254,7 @@ unsafe fn process(segment: Segment) -> Result<Buffer, PostError> {
 }
 
 impl Transport for RingTransport {
-    type Exposed = Registration;
+    type Exposed = Exposed;
 
     fn slots(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
@@ -250,6 +294,10 @@ impl Transport for RingTransport {
         payload: Segment,
         cookie: u64,
     ) -> Result<(), PostError> {
+        if self.bounce.is_some() {
+            // SAFETY: promised by the caller.
+            return unsafe { self.send_copy(to, header, payload, cookie) };
+        }
         // SAFETY: promised by the caller.
         let buffer = unsafe { process(payload)? };
         let (handle, place) = self.handle(to)?;
@@ -266,38 +314,32 @@ impl Transport for RingTransport {
         remote: usb4_tagged::Remote,
         into: Segment,
         cookie: u64,
-    ) -> Result<(), PostError> {
-        // SAFETY: promised by the caller.
-        let buffer = unsafe { process(into)? };
+    ) -> Result<u64, PostError> {
+        // Before memory is registered for it.
         let (handle, place) = self.handle(from)?;
+        let target = match &mut self.bounce {
+            // SAFETY: promised by the caller.
+            None => unsafe { process(into) }.map(|buffer| (buffer, cookie)),
+            // SAFETY: promised by the caller.
+            Some(bounce) => unsafe { bounce.target(into, cookie) },
+        };
+        let (buffer, cookie) = target.inspect_err(|_| self.handles.end(place))?;
         let remote = Remote {
             addr: remote.addr,
             key: remote.key,
         };
-        self.post(WorkRequest::read(handle, buffer, remote), cookie, place)
+        let posted = self.post(WorkRequest::read(handle, buffer, remote), cookie, place);
+        self.take_back(posted, cookie)?;
+        Ok(u64::from(buffer.len()))
     }
 
-    unsafe fn expose(&mut self, memory: Segment) -> Result<Registration, PostError> {
-        let len = usize::try_from(memory.len).map_err(|_| PostError::Dead)?;
+    unsafe fn expose(&mut self, memory: Segment) -> Result<Exposed, PostError> {
         // SAFETY: promised by the caller.
-        let region = unsafe {
-            self.device
-                .expose(memory.addr as *mut u8, len, Access::REMOTE_READ)
-        };
-        region.map_err(|error| match error {
-            Error::Limit(_) => PostError::Full,
-            error => {
-                log(Level::Warn, format_args!("cannot register {len} bytes: {error}"));
-                PostError::Dead
-            }
-        })
+        unsafe { Exposed::new(&self.device, memory) }
     }
 
-    fn remote(exposed: &Registration) -> usb4_tagged::Remote {
-        usb4_tagged::Remote {
-            addr: exposed.addr(),
-            key: exposed.remote_key(),
-        }
+    fn remote(exposed: &Exposed) -> usb4_tagged::Remote {
+        exposed.remote()
     }
 
     #[inline]
@@ -341,9 +383,11 @@ impl Transport for RingTransport {
         };
         let [.., low, high] = done.user_data.to_le_bytes();
         self.handles.end(Place(u16::from_le_bytes([low, high])));
-        Some(Done {
-            cookie: done.user_data & ((1 << PLACE_SHIFT) - 1),
-            result,
-        })
+        let cookie = done.user_data & ((1 << PLACE_SHIFT) - 1);
+        let cookie = match &mut self.bounce {
+            None => cookie,
+            Some(bounce) => bounce.end(cookie, result.is_ok()),
+        };
+        Some(Done { cookie, result })
     }
 }

@@ -63,6 +63,22 @@ fn tagged_messages_of_every_protocol_arrive_with_their_tag_data_and_sender() {
 }
 
 #[test]
+fn a_constant_can_be_sent() {
+    static CONSTANT: [u8; 200_000] = [0x5a; 200_000];
+    let _alone = alone();
+    let mut world = Opened::new();
+    let (a, b) = (world.endpoint(), world.endpoint());
+    for len in [200, 9000, CONSTANT.len()] {
+        let mut buffer = vec![0; len];
+        b.trecv(a.address, &mut buffer, 1, 0, 2);
+        assert_eq!(a.tsend(&b, &CONSTANT[..len], 1, 1), 0);
+        b.next(&[&a]);
+        a.next(&[&b]);
+        assert_eq!(buffer, CONSTANT[..len]);
+    }
+}
+
+#[test]
 fn an_endpoint_reaches_itself() {
     let _alone = alone();
     let a = Opened::new().endpoint();

@@ -103,15 +103,19 @@ impl<T: Lanes> Messenger<T> {
             // SAFETY: the poster of the receive promised that its segments are writable until it completes,
             // which it does after this read.
             match unsafe { self.transport.read(from, remote, into, cookie) } {
-                Ok(()) => {
+                Ok(len) => {
                     let reading = &mut self.readings[index];
-                    reading.posted += into.len;
+                    reading.posted += len;
                     reading.pending += 1;
                     self.in_lane += 1;
                 }
                 Err(PostError::Full) => return self.deferred.push_back(Deferred::Read(index)),
-                Err(PostError::Unreachable | PostError::Dead) => {
-                    self.readings[index].failure = Some(Failure::PeerLost);
+                Err(error) => {
+                    let failure = match error {
+                        PostError::Resource => Failure::Resource,
+                        _ => Failure::PeerLost,
+                    };
+                    self.readings[index].failure = Some(failure);
                     if self.readings[index].pending == 0 {
                         self.end_reading(index, sink);
                     }

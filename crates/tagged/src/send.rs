@@ -56,6 +56,8 @@ pub enum SendError {
     Full,
     /// The peer cannot be reached.
     Unreachable,
+    /// There is no memory for it, or the device cannot use what it is in.
+    Resource,
     /// The device or endpoint is gone.
     Dead,
     /// The message, or the part of it to inject, is too long, or in too many segments.
@@ -67,6 +69,7 @@ impl From<PostError> for SendError {
         match error {
             PostError::Full => Self::Full,
             PostError::Unreachable => Self::Unreachable,
+            PostError::Resource => Self::Resource,
             PostError::Dead => Self::Dead,
         }
     }
@@ -533,7 +536,7 @@ impl<T: Lanes> Messenger<T> {
                     self.uses_lane = true;
                 }
                 Err(PostError::Full) => break,
-                Err(PostError::Unreachable | PostError::Dead) => {
+                Err(PostError::Unreachable | PostError::Resource | PostError::Dead) => {
                     self.probed(to, Err(Failure::PeerLost), sink);
                 }
             }
@@ -603,7 +606,7 @@ impl<T: Lanes> Messenger<T> {
                 self.uses_lane = true;
             }
             Err(PostError::Full) => return false,
-            Err(PostError::Unreachable | PostError::Dead) => {}
+            Err(PostError::Unreachable | PostError::Resource | PostError::Dead) => {}
         }
         true
     }

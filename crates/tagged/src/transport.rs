@@ -45,6 +45,8 @@ pub enum PostError {
     Full,
     /// The peer cannot be reached, and will not be by waiting.
     Unreachable,
+    /// There is no memory for it, or the device cannot use what it is in, and waiting does not help.
+    Resource,
     /// The device or endpoint is gone.
     Dead,
 }
@@ -145,7 +147,8 @@ pub trait Transport {
         cookie: u64,
     ) -> Result<(), PostError>;
 
-    /// Posts a read of `into.len` bytes; of [`Lanes`] on the control lane.
+    /// Posts a read into `into`, or of as many bytes of its beginning as the transport can read at once, which are at
+    /// least one; how many. Of [`Lanes`] on the control lane.
     ///
     /// # Errors
     /// As [`PostError`] says.
@@ -158,7 +161,7 @@ pub trait Transport {
         remote: Remote,
         into: Segment,
         cookie: u64,
-    ) -> Result<(), PostError>;
+    ) -> Result<u64, PostError>;
 
     /// Lets peers read memory.
     ///

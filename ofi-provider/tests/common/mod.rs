@@ -19,7 +19,12 @@ use libfabric_sys::*;
 
 /// Sets the device before anything opens it.
 pub(crate) fn soft(name: &str) {
-    unsafe { std::env::set_var("USB4_DEVICE", format!("soft:{name}-{}", std::process::id())) };
+    let kind = match env!("CARGO_CRATE_NAME") {
+        "registered" => ",registered",
+        _ => "",
+    };
+    let device = format!("soft:{name}-{}{kind}", std::process::id());
+    unsafe { std::env::set_var("USB4_DEVICE", device) };
 }
 
 pub(crate) fn provider() -> &'static fi_provider {

@@ -55,6 +55,8 @@ pub(crate) struct Net {
     next_key: u64,
     /// What may be outstanding on a lane.
     pub(crate) depth: usize,
+    /// Most bytes of a read.
+    pub(crate) read_max: u64,
 }
 
 impl Net {
@@ -72,6 +74,7 @@ impl Net {
             exposed: HashMap::new(),
             next_key: 1,
             depth: 64,
+            read_max: u64::MAX,
         }))
     }
 
@@ -301,9 +304,12 @@ impl Transport for Wire {
         remote: Remote,
         into: Segment,
         cookie: u64,
-    ) -> Result<(), PostError> {
-        let flight = Flight::Read { remote, into, cookie };
-        self.net.borrow_mut().post_control(self.me, from, flight)
+    ) -> Result<u64, PostError> {
+        let mut net = self.net.borrow_mut();
+        let len = into.len.min(net.read_max);
+        let into = Segment { len, ..into };
+        net.post_control(self.me, from, Flight::Read { remote, into, cookie })?;
+        Ok(len)
     }
 
     unsafe fn expose(&mut self, memory: Segment) -> Result<Exposure, PostError> {

@@ -6,6 +6,21 @@ use super::mock::Wire;
 use super::world::*;
 
 #[test]
+fn a_message_that_cannot_be_read_at_once_is_read_in_parts() {
+    let mut world = World::new(2, 8);
+    world.net.borrow_mut().read_max = 999;
+    world.net.borrow_mut().depth = 3;
+    let message = pattern(5000, 1);
+    let mut buffer = vec![0; 5000];
+    world.receive(B, None, 1, 0, &mut buffer, 2);
+    world.send(A, B, 1, &message, 1);
+    world.settle();
+    assert_eq!(buffer, message);
+    assert_eq!((world.received(B).len(), world.sent(A).len()), (1, 1));
+    assert_eq!(world.net.borrow().exposed(), 0);
+}
+
+#[test]
 fn a_lost_peer_fails_sends_and_a_rendezvous_it_never_finished() {
     let mut world = World::new(2, 8);
     let message = pattern(5000, 1);
