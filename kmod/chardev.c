@@ -11,9 +11,9 @@
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
+#include <linux/mmu_notifier.h>
 #include <linux/module.h>
 #include <linux/nospec.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
@@ -195,6 +195,40 @@ static int ring_mmap(struct file *file, struct vm_area_struct *vma)
 	return ret;
 }
 
+/*
+ * The client's process has ended, or become another by exec; or the last copy of
+ * the descriptor was closed. Perhaps both, at the same time: whoever comes second
+ * goes on, and mmu_notifier_unregister() and exit_mmap() wait for the first.
+ *
+ * Without this, whoever is left with a copy of the descriptor would keep a dead
+ * process' pages pinned, in nobody's name, and its endpoints open to peers.
+ */
+static void client_end(struct mmu_notifier *notifier, struct mm_struct *mm)
+{
+	struct u4_client *client =
+		container_of(notifier, struct u4_client, notifier);
+	struct u4_cq *cq;
+	struct u4_ep *ep;
+	unsigned long id;
+
+	if (test_and_set_bit(U4_CLIENT_ENDED, &client->state))
+		return;
+	u4_regions_remove(client);
+	/* Nothing touches its memory or queues when this returns. */
+	usb4_core_remove_client(u4_core, client->id);
+	xa_for_each(&client->eps, id, ep) {
+		xa_erase(&client->eps, id);
+		u4_ep_free(client, ep);
+	}
+	xa_for_each(&client->cqs, id, cq)
+		u4_cq_drop(client, cq, id);
+	u4_nudge();
+}
+
+static const struct mmu_notifier_ops client_notifier = {
+	.release = client_end,
+};
+
 static int ring_open(struct inode *inode, struct file *file)
 {
 	struct u4_client *client;
@@ -204,22 +238,28 @@ static int ring_open(struct inode *inode, struct file *file)
 	if (!client)
 		return -ENOMEM;
 	mutex_init(&client->lock);
-	xa_init(&client->cqs);
-	xa_init(&client->eps);
-	xa_init(&client->mrs);
-	xa_init_flags(&client->queues, XA_FLAGS_ALLOC1);
+	xa_init_flags(&client->cqs, XA_FLAGS_ACCOUNT);
+	xa_init_flags(&client->eps, XA_FLAGS_ACCOUNT);
+	xa_init_flags(&client->mrs, XA_FLAGS_ACCOUNT);
+	xa_init_flags(&client->queues, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	client->user = current_uid();
+	client->mm = current->mm;
+	client->notifier.ops = &client_notifier;
 	ret = usb4_core_add_client(u4_core, &client->id);
 	if (ret)
 		goto err_client;
 	ret = u4_regions_add(client);
 	if (ret)
 		goto err_core;
-	client->mm = current->mm;
-	mmgrab(client->mm);
+	/* Holds the mm_struct, so that no other has its address. */
+	ret = mmu_notifier_register(&client->notifier, client->mm);
+	if (ret)
+		goto err_regions;
 	file->private_data = client;
 	return nonseekable_open(inode, file);
 
+err_regions:
+	u4_regions_remove(client);
 err_core:
 	usb4_core_remove_client(u4_core, client->id);
 err_client:
@@ -230,26 +270,13 @@ err_client:
 static int ring_release(struct inode *inode, struct file *file)
 {
 	struct u4_client *client = file->private_data;
-	struct u4_cq *cq;
-	struct u4_ep *ep;
-	unsigned long id;
 
-	u4_regions_remove(client);
-	/* Nothing touches its memory or queues when this returns. */
-	usb4_core_remove_client(u4_core, client->id);
-	xa_for_each(&client->eps, id, ep) {
-		xa_erase(&client->eps, id);
-		u4_ep_free(client, ep);
-	}
-	xa_for_each(&client->cqs, id, cq)
-		u4_cq_drop(client, cq, id);
+	mmu_notifier_unregister(&client->notifier, client->mm);
 	xa_destroy(&client->cqs);
 	xa_destroy(&client->eps);
 	xa_destroy(&client->mrs);
 	xa_destroy(&client->queues);
-	mmdrop(client->mm);
 	kfree(client);
-	u4_nudge();
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #define USB4_CLIENT_H
 
 #include <linux/kref.h>
+#include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/xarray.h>
 
@@ -77,12 +78,19 @@ struct u4_ep {
 	bool connected;
 };
 
+/* Bits of &u4_client.state. */
+enum {
+	U4_CLIENT_ENDED,	/* it has nothing any more */
+};
+
 /**
  * struct u4_client - an open /dev/usb4ring
  * @list: on the list of clients
  * @id: its name in the core
  * @user: who opened it
  * @mm: the process it is of; only compared
+ * @notifier: tells when that has ended
+ * @state: U4_CLIENT_*
  * @lock: around whatever makes or destroys its objects
  * @cqs: completion queues, by name
  * @eps: endpoints, by name
@@ -95,6 +103,8 @@ struct u4_client {
 	u32 id;
 	kuid_t user;
 	struct mm_struct *mm;
+	struct mmu_notifier notifier;
+	unsigned long state;
 	struct mutex lock;	/* what is below */
 	struct xarray cqs;
 	struct xarray eps;
