@@ -7,6 +7,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
@@ -242,10 +243,11 @@ static int ring_open(struct inode *inode, struct file *file)
 	xa_init_flags(&client->eps, XA_FLAGS_ACCOUNT);
 	xa_init_flags(&client->mrs, XA_FLAGS_ACCOUNT);
 	xa_init_flags(&client->queues, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
-	client->user = current_uid();
+	client->exempt = capable(CAP_SYS_RESOURCE);
 	client->mm = current->mm;
 	client->notifier.ops = &client_notifier;
-	ret = usb4_core_add_client(u4_core, &client->id);
+	ret = usb4_core_add_client(u4_core, __kuid_val(current_uid()),
+				   client->exempt, &client->id);
 	if (ret)
 		goto err_client;
 	ret = u4_regions_add(client);
@@ -260,6 +262,7 @@ static int ring_open(struct inode *inode, struct file *file)
 
 err_regions:
 	u4_regions_remove(client);
+	u4_user_put(client->user);
 err_core:
 	usb4_core_remove_client(u4_core, client->id);
 err_client:
@@ -276,6 +279,7 @@ static int ring_release(struct inode *inode, struct file *file)
 	xa_destroy(&client->eps);
 	xa_destroy(&client->mrs);
 	xa_destroy(&client->queues);
+	u4_user_put(client->user);
 	kfree(client);
 	return 0;
 }

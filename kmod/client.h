@@ -5,9 +5,11 @@
 #ifndef USB4_CLIENT_H
 #define USB4_CLIENT_H
 
+#include <linux/atomic.h>
 #include <linux/kref.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
+#include <linux/uidgid.h>
 #include <linux/xarray.h>
 
 #include "usb4_rdma.h"
@@ -18,6 +20,9 @@
  * largest depth, or all it may have with usual ones.
  */
 #define U4_QUEUE_BYTES	(128UL << 20)
+
+/* Of all clients of one user together, unless it may exceed limits. */
+#define U4_USER_QUEUE_BYTES	(1UL << 30)
 
 /* Open descriptors of one user: a quarter of the core's clients. */
 #define U4_USER_CLIENTS	64
@@ -78,6 +83,20 @@ struct u4_ep {
 	bool connected;
 };
 
+/**
+ * struct u4_user - somebody with clients
+ * @ref: of each of the clients
+ * @uid: who
+ * @clients: how many have not ended, under the lock of the list of clients
+ * @queue_bytes: bytes of queue memory they have together
+ */
+struct u4_user {
+	struct kref ref;
+	kuid_t uid;
+	u32 clients;
+	atomic_long_t queue_bytes;
+};
+
 /* Bits of &u4_client.state. */
 enum {
 	U4_CLIENT_ENDED,	/* it has nothing any more */
@@ -88,6 +107,7 @@ enum {
  * @list: on the list of clients
  * @id: its name in the core
  * @user: who opened it
+ * @exempt: who opened it may exceed limits on what a user has
  * @mm: the process it is of; only compared
  * @notifier: tells when that has ended
  * @state: U4_CLIENT_*
@@ -101,7 +121,8 @@ enum {
 struct u4_client {
 	struct list_head list;
 	u32 id;
-	kuid_t user;
+	struct u4_user *user;
+	bool exempt;
 	struct mm_struct *mm;
 	struct mmu_notifier notifier;
 	unsigned long state;
@@ -148,6 +169,7 @@ void u4_nudge(void);
 /* regions.c */
 int u4_reg_mr(struct u4_client *client, void *data);
 int u4_dereg_mr(struct u4_client *client, void *data);
+void u4_user_put(struct u4_user *user);
 int u4_regions_add(struct u4_client *client);
 void u4_regions_remove(struct u4_client *client);
 void u4_regions_exit(void);

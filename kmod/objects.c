@@ -69,6 +69,28 @@ err_pages:
 	return NULL;
 }
 
+/* Memory that nobody but its clients knows of is to have an end for a user. */
+static bool charge_queue(struct u4_client *client, size_t bytes)
+{
+	atomic_long_t *all = &client->user->queue_bytes;
+
+	if (bytes > U4_QUEUE_BYTES - client->queue_bytes)
+		return false;
+	if (atomic_long_add_return(bytes, all) > U4_USER_QUEUE_BYTES &&
+	    !client->exempt) {
+		atomic_long_sub(bytes, all);
+		return false;
+	}
+	client->queue_bytes += bytes;
+	return true;
+}
+
+static void uncharge_queue(struct u4_client *client, size_t bytes)
+{
+	client->queue_bytes -= bytes;
+	atomic_long_sub(bytes, &client->user->queue_bytes);
+}
+
 /* Makes a queue, and a number to map it by. */
 static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 				  u32 depth, u32 *number)
@@ -79,11 +101,11 @@ static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 
 	if (!bytes)
 		return ERR_PTR(-EINVAL);
-	if (bytes > U4_QUEUE_BYTES - client->queue_bytes)
+	if (!charge_queue(client, bytes))
 		return ERR_PTR(-EDQUOT);
 	queue = kzalloc_obj(*queue, GFP_KERNEL_ACCOUNT);
 	if (!queue)
-		return ERR_PTR(ret);
+		goto err_charge;
 	kref_init(&queue->ref);
 	queue->bytes = bytes;
 	queue->words = alloc_words(bytes);
@@ -93,13 +115,14 @@ static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 		       XA_LIMIT(1, S32_MAX >> 1), GFP_KERNEL_ACCOUNT);
 	if (ret)
 		goto err_words;
-	client->queue_bytes += bytes;
 	return queue;
 
 err_words:
 	vfree(queue->words);
 err_queue:
 	kfree(queue);
+err_charge:
+	uncharge_queue(client, bytes);
 	return ERR_PTR(ret);
 }
 
@@ -107,7 +130,7 @@ static void drop_queue(struct u4_client *client, struct u4_queue *queue,
 		       u32 number)
 {
 	xa_erase(&client->queues, number);
-	client->queue_bytes -= queue->bytes;
+	uncharge_queue(client, queue->bytes);
 	u4_queue_put(queue);
 }
 
@@ -161,7 +184,7 @@ void usb4_home_wake(size_t waker)
 static void forget_cq(struct u4_client *client, struct u4_cq *cq)
 {
 	xa_erase(&client->queues, cq->number);
-	client->queue_bytes -= cq->queue->bytes;
+	uncharge_queue(client, cq->queue->bytes);
 	u4_cq_put(cq);
 }
 

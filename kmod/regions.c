@@ -5,8 +5,9 @@
  * In C for their pages (memory.c). A region that is deregistered while work in
  * flight uses it may linger: its last use has it reclaimed.
  */
-#include <linux/capability.h>
+#include <linux/cred.h>
 #include <linux/mutex.h>
+#include <linux/slab.h>
 #include <linux/uidgid.h>
 #include <linux/workqueue.h>
 
@@ -130,25 +131,62 @@ void usb4_home_region_idle(u32 client)
 	schedule_work(&u4_reclaim_work);
 }
 
+static void free_user(struct kref *ref)
+{
+	kfree(container_of(ref, struct u4_user, ref));
+}
+
+/**
+ * u4_user_put() - give back a client's reference on its user
+ * @user: the user
+ */
+void u4_user_put(struct u4_user *user)
+{
+	kref_put(&user->ref, free_user);
+}
+
+/* With the list's lock, which keeps the clients on it and so their users. */
+static struct u4_user *get_user_of(kuid_t uid)
+{
+	struct u4_client *other;
+	struct u4_user *user;
+
+	list_for_each_entry(other, &u4_clients, list) {
+		if (uid_eq(other->user->uid, uid)) {
+			kref_get(&other->user->ref);
+			return other->user;
+		}
+	}
+	user = kzalloc_obj(*user, GFP_KERNEL_ACCOUNT);
+	if (!user)
+		return NULL;
+	kref_init(&user->ref);
+	user->uid = uid;
+	return user;
+}
+
 /**
  * u4_regions_add() - a client may have regions from now on
- * @client: the client
+ * @client: the client; gets its user, to be given back to u4_user_put()
  *
- * Return: 0, or -ENOSPC if its user has too many clients.
+ * Return: 0; -ENOSPC if the user has too many clients; -ENOMEM.
  */
 int u4_regions_add(struct u4_client *client)
 {
-	struct u4_client *other;
-	u32 count = 0;
 	int ret = 0;
 
 	mutex_lock(&u4_clients_lock);
-	list_for_each_entry(other, &u4_clients, list)
-		count += uid_eq(other->user, client->user);
-	if (count < U4_USER_CLIENTS || capable(CAP_SYS_RESOURCE))
-		list_add(&client->list, &u4_clients);
-	else
+	client->user = get_user_of(current_uid());
+	if (!client->user) {
+		ret = -ENOMEM;
+	} else if (client->user->clients >= U4_USER_CLIENTS &&
+		   !client->exempt) {
+		u4_user_put(client->user);
 		ret = -ENOSPC;
+	} else {
+		client->user->clients++;
+		list_add(&client->list, &u4_clients);
+	}
 	mutex_unlock(&u4_clients_lock);
 	return ret;
 }
@@ -161,6 +199,7 @@ void u4_regions_remove(struct u4_client *client)
 {
 	mutex_lock(&u4_clients_lock);
 	list_del(&client->list);
+	client->user->clients--;
 	mutex_unlock(&u4_clients_lock);
 }
 

@@ -456,7 +456,8 @@ u32 usb4_core_link_expired(const struct usb4_core *core,
 
 /* Clients and what they own: crates/kobj/src/objects.rs; these may sleep */
 size_t usb4_core_queue_size(u32 what, u32 depth);
-s32 usb4_core_add_client(const struct usb4_core *core, u32 *client);
+s32 usb4_core_add_client(const struct usb4_core *core, u32 user, bool exempt,
+			 u32 *client);
 s32 usb4_core_remove_client(const struct usb4_core *core, u32 client);
 size_t usb4_core_cq_size(u32 depth);
 s32 usb4_core_create_cq(const struct usb4_core *core,

@@ -4,7 +4,7 @@ use usb4_engine::{Nanos, Slab};
 
 use crate::id::{next_generation, split};
 use crate::memory::{MAX_CLIENTS, Region};
-use crate::{Access, ClientId, Device, DeviceError, Home, Object, Quota};
+use crate::{Access, ClientId, Device, DeviceError, Home, Object, Quota, User};
 
 /// Place of a client (opaque).
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,6 +12,8 @@ pub struct ClientSlot {
     generation: u16,
     phase: Phase,
     quota: Option<Quota>,
+    /// Whose it is, if it shares a quota with that user's other clients.
+    user: Option<User>,
     used: Used,
     /// Local key of its whole address space; 0 if the device cannot reach it.
     process_key: u32,
@@ -37,6 +39,33 @@ pub(crate) struct Used {
     pub(crate) handles: u32,
 }
 
+impl Used {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            endpoints: self.endpoints.saturating_add(other.endpoints),
+            cqs: self.cqs.saturating_add(other.cqs),
+            cq_entries: self.cq_entries.saturating_add(other.cq_entries),
+            regions: self.regions.saturating_add(other.regions),
+            region_bytes: self.region_bytes.saturating_add(other.region_bytes),
+            handles: self.handles.saturating_add(other.handles),
+        }
+    }
+
+    /// What of it is more than a quota allows.
+    fn beyond(&self, quota: &Quota) -> Option<Object> {
+        [
+            (self.endpoints > quota.endpoints, Object::Endpoint),
+            (self.cqs > quota.cqs, Object::Cq),
+            (self.cq_entries > quota.cq_entries, Object::CqEntry),
+            (self.regions > quota.regions, Object::Region),
+            (self.region_bytes > quota.region_bytes, Object::RegionByte),
+            (self.handles > quota.handles, Object::Handle),
+        ]
+        .into_iter()
+        .find_map(|(beyond, object)| beyond.then_some(object))
+    }
+}
+
 /// What creation and destruction of objects share. Its lock is taken first and never on the data path.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -51,17 +80,39 @@ impl Control {
         Ok(Self { clients })
     }
 
-    /// Charges a live client for something: `f` checks the quota and counts.
+    /// Charges a live client for something: `f` checks the client's quota and counts; what all clients of its user have
+    /// together is checked here.
     pub(crate) fn charge<T>(
         &mut self,
         client: ClientId,
         f: impl FnOnce(&Quota, &mut Used) -> Result<T, Object>,
     ) -> Result<T, DeviceError> {
+        let user = self.get(client).and_then(|slot| slot.user);
+        let others = user.map(|user| self.used_beside(client, user.id));
         let slot = self.get(client).ok_or(DeviceError::NoClient)?;
-        match (slot.phase, &slot.quota) {
-            (Phase::Live, Some(quota)) => f(quota, &mut slot.used).map_err(DeviceError::Quota),
-            _ => Err(DeviceError::NoClient),
+        let (Phase::Live, Some(quota)) = (slot.phase, &slot.quota) else {
+            return Err(DeviceError::NoClient);
+        };
+        let before = slot.used;
+        let charged = f(quota, &mut slot.used).map_err(DeviceError::Quota)?;
+        if let (Some(user), Some(others)) = (user, others) {
+            if let Some(object) = others.plus(slot.used).beyond(&user.quota) {
+                slot.used = before;
+                return Err(DeviceError::Quota(object));
+            }
         }
+        Ok(charged)
+    }
+
+    /// What all other clients of a user have. Those that are going count until all of theirs has gone.
+    fn used_beside(&self, client: ClientId, user: u32) -> Used {
+        let (index, _) = split(client.0);
+        self.clients
+            .iter()
+            .enumerate()
+            .filter(|(at, slot)| *at != usize::from(index) && slot.phase != Phase::Free)
+            .filter(|(_, slot)| slot.user.is_some_and(|its| its.id == user))
+            .fold(Used::default(), |sum, (_, slot)| sum.plus(slot.used))
     }
 
     /// Takes something off a client's account.
@@ -82,7 +133,7 @@ impl Control {
             .filter(|slot| slot.generation == generation && slot.phase != Phase::Free)
     }
 
-    fn add(&mut self, quota: Quota) -> Option<ClientId> {
+    fn add(&mut self, quota: Quota, user: Option<User>) -> Option<ClientId> {
         let index = self.clients.iter().position(|slot| slot.phase == Phase::Free)?;
         let slot = self.clients.get_mut(index)?;
         let generation = next_generation(slot.generation);
@@ -90,6 +141,7 @@ impl Control {
             generation,
             phase: Phase::Live,
             quota: Some(quota),
+            user,
             used: Used::default(),
             process_key: 0,
         };
@@ -115,10 +167,23 @@ impl<H: Home> Device<H> {
     /// # Errors
     /// The device has no more clients or regions.
     pub fn add_client(&self, quota: Quota, process: Option<H::Mem>) -> Result<ClientId, DeviceError> {
+        self.add_client_of(None, quota, process)
+    }
+
+    /// As [`Self::add_client`], for a client that counts towards what all clients of `user` may have together.
+    ///
+    /// # Errors
+    /// The device has no more clients or regions.
+    pub fn add_client_of(
+        &self,
+        user: Option<User>,
+        quota: Quota,
+        process: Option<H::Mem>,
+    ) -> Result<ClientId, DeviceError> {
         let client = self
             .control
             .lock()
-            .add(quota)
+            .add(quota, user)
             .ok_or(DeviceError::Full(Object::Client))?;
         let Some(mem) = process else { return Ok(client) };
         let region = Region {

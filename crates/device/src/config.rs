@@ -70,6 +70,15 @@ impl Quota {
     };
 }
 
+/// Somebody with several clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Tells users apart.
+    pub id: u32,
+    /// What all clients of the user may have together at most; the same for each of them.
+    pub quota: Quota,
+}
+
 /// What may be done to a memory region by peers. Its owner may always use it locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access(u8);

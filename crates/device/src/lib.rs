@@ -67,6 +67,7 @@ pub use ah::AhSlot;
 pub use client::ClientSlot;
 pub use config::{
     Access, CqConfig, DeviceConfig, EndpointConfig, EndpointKind, EndpointState, Keys, Quota, RegionConfig,
+    User,
 };
 pub use cq::{CqSlot, OpSlot};
 pub use device::{Device, DeviceStorage};

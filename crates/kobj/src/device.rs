@@ -31,6 +31,16 @@ pub(crate) const QUOTA: Quota = Quota {
     handles: 65536,
 };
 
+/// What all clients of one user may have together: half of the device's tables, so that nobody takes all of them.
+pub(crate) const USER_QUOTA: Quota = Quota {
+    endpoints: 1024,
+    cqs: 1024,
+    cq_entries: 1 << 22,
+    regions: 8192,
+    region_bytes: 1 << 48,
+    handles: 1 << 18,
+};
+
 /// Clients: opened `/dev/usb4ring`s.
 const MAX_CLIENTS: usize = 256;
 
@@ -166,3 +176,8 @@ const _: () = {
     let link = LinkConfig::new(usb4_engine::NodeId(0), usb4_engine::NodeId(0));
     assert!(4096 >= MAX_LINKS * link.max_rx_flows as usize);
 };
+
+/// No user takes all there is.
+const _: () = assert!(
+    USER_QUOTA.endpoints <= 2048 / 2 && USER_QUOTA.cqs <= 2048 / 2 && USER_QUOTA.regions <= 16384 / 2
+);

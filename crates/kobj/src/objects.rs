@@ -1,12 +1,14 @@
 //! Clients and what they own. What can be refused returns 0, or a name, or a negative error number.
 
-use usb4_device::{Access, ClientId, CqConfig, CqId, EndpointConfig, EndpointId, EndpointKind, RegionConfig};
+use usb4_device::{
+    Access, ClientId, CqConfig, CqId, EndpointConfig, EndpointId, EndpointKind, RegionConfig, User,
+};
 use usb4_ring_abi::sync::AtomicU64;
 use usb4_ring_abi::{Cqe, Entry, QueueGeometry, Rqe, Sqe};
 
 use crate::abi::{Addr, CqParams, EpParams, MrParams, Queue};
 use crate::arena::Arena;
-use crate::device::{Core, QUOTA};
+use crate::device::{Core, QUOTA, USER_QUOTA};
 use crate::errno::{EINVAL, ENOENT, errno, outcome};
 use crate::home::now;
 use crate::{Pinned, QueuePages};
@@ -32,10 +34,15 @@ pub extern "C" fn usb4_core_queue_size(what: u32, depth: u32) -> usize {
     }
 }
 
-/// See [`usb4_device::Device::add_client`]. The client, or an error.
+/// See [`usb4_device::Device::add_client_of`]. The client, or an error. Unless `exempt`, it counts towards what the user
+/// may have.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_add_client(core: &Core, client: &mut u32) -> i32 {
-    match core.device.add_client(QUOTA, None) {
+pub extern "C" fn usb4_core_add_client(core: &Core, user: u32, exempt: bool, client: &mut u32) -> i32 {
+    let user = (!exempt).then_some(User {
+        id: user,
+        quota: USER_QUOTA,
+    });
+    match core.device.add_client_of(user, QUOTA, None) {
         Ok(id) => {
             *client = id.raw();
             0

@@ -2,7 +2,8 @@
 //!
 //! One open descriptor is one client: a protection domain with a quota, which goes, with all it has, when the last
 //! copy of the descriptor is closed. It is of the process (the `mm`) that opened it; in any other, as a child made by
-//! `fork`, every ioctl and `mmap` fails with `EPERM`. Names and keys are the device's own (`ClientId` and the like in
+//! `fork`, every ioctl and `mmap` fails with `EPERM`; and it ends with that process, or when that becomes another by
+//! `exec`, whoever still has the descriptor. Names and keys are the device's own (`ClientId` and the like in
 //! `usb4-device`; most ioctls are one `usb4_core_*` call of `crates/kobj`) and never 0, but for address handles.
 //!
 //! Queue memory is the kernel's, zeroed, and reached by `mmap(MAP_SHARED)` at the offset a create call returns, for no
@@ -33,7 +34,7 @@
 //! | `EPERM` | another process opened the descriptor |
 //! | `ENODEV` | the device is shutting down |
 //! | `ENOENT` | the client has no such completion queue, endpoint, handle or region; the source is forgotten |
-//! | `EDQUOT` | the client's quota ([`Info`]) is used up |
+//! | `EDQUOT` | the client's quota ([`Info`]), or that of all its user's clients together, is used up |
 //! | `ENOSPC` | the device, or for handles the endpoint, has no more of it |
 //! | `ENOMEM` | no memory; `REG_MR`: or `RLIMIT_MEMLOCK` reached |
 //! | `EBADF` | `CREATE_CQ`: `event_fd` is no eventfd |

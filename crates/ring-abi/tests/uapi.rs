@@ -192,7 +192,7 @@ fn arguments_say_their_size_and_every_number_has_one() {
     of::<uapi::Peers>(&mut numbers);
     of::<uapi::Enter>(&mut numbers);
     numbers.sort_unstable();
-    assert_eq!(numbers, (0xd400..=0xd40b).collect::<Vec<u32>>());
+    assert_eq!(numbers, (0xd400..=0xd40e).collect::<Vec<u32>>());
     assert_eq!((uapi::Info::new().size, uapi::Enter::new().size), (112, 24));
 }
 

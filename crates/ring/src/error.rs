@@ -52,12 +52,15 @@ pub enum Error {
     },
     /// The process may not pin as much memory as it wants to register.
     #[error(
-        "cannot pin {bytes} bytes: this user may pin {limit} (RLIMIT_MEMLOCK): see `ulimit -l`, and memlock in \
-         /etc/security/limits.conf"
+        "cannot register {bytes} bytes: this process has pinned {pinned} and may pin {limit} (RLIMIT_MEMLOCK). Raise it \
+         where the process is started: `ulimit -l unlimited`, memlock in /etc/security/limits.conf for logins, \
+         LimitMEMLOCK=infinity for a systemd unit, --ulimit memlock=-1:-1 for a container"
     )]
     Pin {
         /// What was to be registered.
         bytes: u64,
+        /// What is pinned already.
+        pinned: u64,
         /// The limit.
         limit: u64,
     },
@@ -77,8 +80,8 @@ pub enum Error {
     /// An argument is out of range.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
-    /// A limit of the device or a quota of this client is reached.
-    #[error("out of {0}: close some, or ask for fewer")]
+    /// A limit of the device, or a quota of this client or of all clients of its user, is reached.
+    #[error("out of {0}: close some, here or in other processes of this user, or ask for fewer")]
     Limit(Object),
     /// No process, or host, with this node id is on the fabric.
     #[error(

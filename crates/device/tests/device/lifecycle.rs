@@ -11,6 +11,49 @@ use crate::world::{Memory, Shape, User, World, cq_config, pattern, rma, send, wo
 const BASE: u64 = 0x10_0000;
 
 #[test]
+fn clients_of_one_user_share_what_the_user_may_have() {
+    let world = World::new();
+    let somebody = world.user(0, EndpointKind::Datagram);
+    let device = world.device(&somebody);
+    let shared = usb4_device::User {
+        id: 7,
+        quota: Quota {
+            regions: 3,
+            region_bytes: 100,
+            ..Quota::UNLIMITED
+        },
+    };
+    let add = |user| device.add_client_of(user, Quota::UNLIMITED, None).unwrap();
+    let (one, two) = (add(Some(shared)), add(Some(shared)));
+    let other = add(Some(usb4_device::User { id: 8, ..shared }));
+    let exempt = add(None);
+    let region = |len| RegionConfig {
+        addr: 0,
+        len,
+        access: Access::LOCAL,
+        peer: None,
+        mem: Memory::zeroed(0),
+    };
+    let over = |object| Some(DeviceError::Quota(object));
+    let keys = device.register(one, region(60)).unwrap();
+    assert_eq!(
+        device.register(two, region(41)).err(),
+        over(Object::RegionByte),
+        "the other client has 60 of 100"
+    );
+    device.register(two, region(10)).unwrap();
+    device.register(two, region(10)).unwrap();
+    assert_eq!(device.register(one, region(1)).err(), over(Object::Region));
+    device.register(other, region(100)).unwrap();
+    device.register(exempt, region(1 << 40)).unwrap();
+    // A refusal has counted nothing, and what goes, or is given back, can be had again.
+    assert_eq!(device.deregister(one, keys.local), Ok(true));
+    device.register(one, region(80)).unwrap();
+    device.remove_client(two, 0).unwrap();
+    device.register(one, region(20)).unwrap();
+}
+
+#[test]
 fn every_quota_is_enforced_and_what_is_given_back_can_be_had_again() {
     let quota = Quota {
         endpoints: 1,

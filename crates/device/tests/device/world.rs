@@ -222,7 +222,7 @@ impl Side {
     /// A host with a link to `peer`, which may be itself.
     pub(crate) fn new(node: u128, peer: u128, change: impl Fn(&mut LinkConfig)) -> Self {
         let config = DeviceConfig {
-            max_clients: 4,
+            max_clients: 8,
             max_endpoints: 16,
             max_cqs: 16,
             max_regions: 64,

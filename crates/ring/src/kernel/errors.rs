@@ -1,5 +1,7 @@
 //! From the errno of an ioctl to a sentence.
 
+use std::fs;
+
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use usb4_soft::{DeviceError, Object};
@@ -53,7 +55,7 @@ impl Request {
         match self {
             Self::Cq { .. } | Self::Endpoint => DeviceError::NoCq,
             Self::Region { .. } => DeviceError::NoRegion,
-            Self::Handle(_) | Self::Peers | Self::Enter => DeviceError::NoEndpoint,
+            _ => DeviceError::NoEndpoint,
         }
     }
 
@@ -61,7 +63,7 @@ impl Request {
         match self {
             Self::Cq { .. } | Self::Endpoint => "a queue has 1 to 65536 entries",
             Self::Region { .. } => "the address range or access right is not valid",
-            Self::Handle(_) | Self::Peers | Self::Enter => "the device does not understand the request",
+            _ => "the device does not understand the request",
         }
     }
 }
@@ -79,15 +81,39 @@ pub(super) fn refusal(request: Request, errno: Errno) -> Error {
         (Errno::NOSPC, _) => DeviceError::Full(request.object()).into(),
         (Errno::INVAL, _) => Error::Invalid(request.invalid()),
         (Errno::ISCONN, _) => DeviceError::State.into(),
-        (Errno::OPNOTSUPP, _) => Error::Unsupported("the kernel module is older than this program"),
+        (Errno::OPNOTSUPP | Errno::NOTTY, _) => {
+            Error::Unsupported("the kernel module is older than this program")
+        }
         (Errno::HOSTUNREACH, Request::Handle(node)) => Error::Unreachable(node),
         (Errno::TIMEDOUT, Request::Handle(node)) => Error::ConnectTimeout(node),
-        (Errno::NOMEM, Request::Region { bytes, .. }) => match getrlimit(Resource::Memlock).current {
-            Some(limit) => Error::Pin { bytes, limit },
-            None => os(request, errno),
-        },
+        (Errno::NOMEM, Request::Region { bytes, .. }) => {
+            over_memlock(bytes).unwrap_or_else(|| os(request, errno))
+        }
         _ => os(request, errno),
     }
+}
+
+/// That `bytes` more are more than `RLIMIT_MEMLOCK` allows, if they are; else memory itself is short, or a cgroup's limit
+/// reached.
+fn over_memlock(bytes: u64) -> Option<Error> {
+    let limit = getrlimit(Resource::Memlock).current?;
+    let pinned = fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| pinned(&status))
+        .unwrap_or(limit);
+    // The kernel counts whole pages; at most two are touched in part.
+    let pages = bytes.saturating_add(2 * PAGE);
+    (pinned.saturating_add(pages) > limit).then_some(Error::Pin { bytes, pinned, limit })
+}
+
+/// The smallest there are; with larger ones `over_memlock` is a little less sure.
+const PAGE: u64 = 4096;
+
+/// Bytes the process has pinned, of its `/proc/PID/status`.
+fn pinned(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 fn os(request: Request, errno: Errno) -> Error {
@@ -111,15 +137,35 @@ mod tests {
         let says = |request, errno| refusal(request, errno).to_string();
         assert!(says(Request::Handle(node), Errno::HOSTUNREACH).contains("usb4_rdma"));
         assert!(says(Request::Enter, Errno::PERM).contains("fork"));
+        assert!(says(Request::SetRules, Errno::PERM).contains("CAP_NET_ADMIN"));
+        assert!(says(Request::Cables, Errno::NOTTY).contains("older than this program"));
         assert!(says(Request::Cq { full: false }, Errno::DQUOT).contains("completion queue entries"));
         assert!(says(Request::Cq { full: true }, Errno::DQUOT).contains("out of completion queues"));
         assert!(says(region, Errno::DQUOT).contains("bytes of registered memory"));
         assert!(says(region, Errno::NOSPC).contains("memory regions"));
         assert!(says(region, Errno::FAULT).starts_with("cannot register memory"));
+        assert!(says(region, Errno::OPNOTSUPP).contains("older than this program"));
         assert!(matches!(refusal(Request::Enter, Errno::NODEV), Error::Gone));
         assert!(matches!(
             refusal(Request::Handle(node), Errno::ISCONN),
             Error::Invalid(_)
         ));
+    }
+    #[test]
+    fn memory_that_is_short_is_not_blamed_on_the_limit() {
+        let status = "Name:\tx\nVmLck:\t       8 kB\nVmPin:\t    2048 kB\nVmHWM:\t 1 kB\n";
+        assert_eq!(pinned(status), Some(2 << 20));
+        assert_eq!(pinned("VmLck:\t 8 kB\n"), None);
+        let Some(limit) = getrlimit(Resource::Memlock).current else {
+            assert!(over_memlock(u64::MAX).is_none());
+            return;
+        };
+        let said = over_memlock(limit).unwrap().to_string();
+        for part in [&limit.to_string(), "RLIMIT_MEMLOCK", "LimitMEMLOCK", "ulimit -l"] {
+            assert!(said.contains(part), "{said}");
+        }
+        if limit > 1 << 20 {
+            assert!(over_memlock(4096).is_none());
+        }
     }
 }
