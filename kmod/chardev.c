@@ -297,8 +297,8 @@ static struct miscdevice ring_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "usb4ring",
 	.fops = &ring_fops,
-	/* As RDMA devices are: clients have quotas, and see their own only. */
-	.mode = 0666,
+	/* packaging/udev says who else may. */
+	.mode = 0660,
 };
 
 /**
