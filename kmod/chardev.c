@@ -302,6 +302,14 @@ static struct miscdevice ring_device = {
 };
 
 /**
+ * u4_chardev_device() - the device, for a client of it
+ */
+struct device *u4_chardev_device(void)
+{
+	return ring_device.this_device;
+}
+
+/**
  * u4_chardev_init() - let clients in
  *
  * Return: 0 or an error.

@@ -14,37 +14,41 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
+#include "memory.h"
 #include "usb4_rdma.h"
 
 /* Pages pinned in one go; between two, signals are looked at. */
 #define PIN_BATCH	512
 
 /**
- * struct u4_mem - a pinned range of a client's memory
- * @mm: whose; the pages count against its RLIMIT_MEMLOCK
- * @len: bytes
- * @npages: pages
- * @first: where in the first page it begins
- * @pages: the pages
+ * u4_mem_charge() - count pages that the calling process is to have pinned
+ * @npages: how many
+ *
+ * As InfiniBand's ib_umem_get() counts them, for whose users limits are set: for
+ * each address space by itself, beside what it has locked (mm->locked_vm).
+ *
+ * Return: whether RLIMIT_MEMLOCK allows it.
  */
-struct u4_mem {
-	struct mm_struct *mm;
-	u64 len;
-	unsigned long npages;
-	unsigned int first;
-	struct page *pages[] __counted_by(npages);
-};
-
-/* As InfiniBand's ib_umem_get() counts pinned pages. */
-static bool account(struct mm_struct *mm, unsigned long npages)
+bool u4_mem_charge(unsigned long npages)
 {
 	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	struct mm_struct *mm = current->mm;
 
 	if (atomic64_add_return(npages, &mm->pinned_vm) <= limit ||
 	    capable(CAP_IPC_LOCK))
 		return true;
 	atomic64_sub(npages, &mm->pinned_vm);
 	return false;
+}
+
+/**
+ * u4_mem_uncharge() - they are pinned no more
+ * @mm: the process' address space
+ * @npages: how many
+ */
+void u4_mem_uncharge(struct mm_struct *mm, unsigned long npages)
+{
+	atomic64_sub(npages, &mm->pinned_vm);
 }
 
 static long pin_all(struct u4_mem *mem, unsigned long start)
@@ -98,7 +102,7 @@ struct u4_mem *u4_mem_pin(u64 addr, u64 len)
 		return ERR_PTR(-EFAULT);
 	npages = (end >> PAGE_SHIFT) - (addr >> PAGE_SHIFT) + 1;
 	/* First, so that a large array is not made for a small limit. */
-	if (!account(current->mm, npages))
+	if (!u4_mem_charge(npages))
 		return ERR_PTR(-ENOMEM);
 	mem = kvzalloc(struct_size(mem, pages, npages),
 		       GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
@@ -107,6 +111,7 @@ struct u4_mem *u4_mem_pin(u64 addr, u64 len)
 		goto err_account;
 	}
 	mem->npages = npages;
+	mem->charged = npages;
 	mem->first = first;
 	mem->len = len;
 	ret = pin_all(mem, addr & PAGE_MASK);
@@ -119,7 +124,7 @@ struct u4_mem *u4_mem_pin(u64 addr, u64 len)
 err_free:
 	kvfree(mem);
 err_account:
-	atomic64_sub(npages, &current->mm->pinned_vm);
+	u4_mem_uncharge(current->mm, npages);
 	return ERR_PTR(ret);
 }
 
@@ -129,8 +134,11 @@ err_account:
  */
 void u4_mem_unpin(struct u4_mem *mem)
 {
-	unpin_user_pages_dirty_lock(mem->pages, mem->npages, true);
-	atomic64_sub(mem->npages, &mem->mm->pinned_vm);
+	if (mem->dmabuf)
+		u4_dmabuf_put(mem->dmabuf);
+	else
+		unpin_user_pages_dirty_lock(mem->pages, mem->npages, true);
+	u4_mem_uncharge(mem->mm, mem->charged);
 	mmdrop(mem->mm);
 	kvfree(mem);
 }
@@ -162,6 +170,10 @@ void u4_mem_read(const struct u4_mem *mem, u64 offset, void *to, size_t len)
 
 	if (!within(mem, offset, len))
 		return;
+	if (mem->mapped) {
+		memcpy(to, mem->mapped + offset, len);
+		return;
+	}
 	while (len) {
 		size_t in_page = offset_in_page(at);
 		size_t n = min(len, PAGE_SIZE - in_page);
@@ -187,6 +199,10 @@ void u4_mem_write(const struct u4_mem *mem, u64 offset, const void *from,
 
 	if (!within(mem, offset, len))
 		return;
+	if (mem->mapped) {
+		memcpy(mem->mapped + offset, from, len);
+		return;
+	}
 	while (len) {
 		size_t in_page = offset_in_page(at);
 		size_t n = min(len, PAGE_SIZE - in_page);
@@ -205,31 +221,41 @@ static atomic64_t *map_word(const struct u4_mem *mem, u64 offset)
 
 	if (!within(mem, offset, sizeof(u64)) || WARN_ON_ONCE(at % sizeof(u64)))
 		return NULL;
+	if (mem->mapped)
+		return (atomic64_t *)(mem->mapped + offset);
 	return kmap_local_page(mem->pages[at >> PAGE_SHIFT]) +
 	       offset_in_page(at);
 }
 
-u64 usb4_home_fetch_add(size_t mem, u64 offset, u64 add)
+static void unmap_word(const struct u4_mem *mem, atomic64_t *word)
 {
-	atomic64_t *word = map_word((struct u4_mem *)mem, offset);
+	if (!mem->mapped)
+		kunmap_local(word);
+}
+
+u64 usb4_home_fetch_add(size_t handle, u64 offset, u64 add)
+{
+	struct u4_mem *mem = (struct u4_mem *)handle;
+	atomic64_t *word = map_word(mem, offset);
 	u64 old;
 
 	if (!word)
 		return 0;
 	old = atomic64_fetch_add(add, word);
-	kunmap_local(word);
+	unmap_word(mem, word);
 	return old;
 }
 
-u64 usb4_home_compare_swap(size_t mem, u64 offset, u64 compare, u64 swap)
+u64 usb4_home_compare_swap(size_t handle, u64 offset, u64 compare, u64 swap)
 {
-	atomic64_t *word = map_word((struct u4_mem *)mem, offset);
+	struct u4_mem *mem = (struct u4_mem *)handle;
+	atomic64_t *word = map_word(mem, offset);
 	u64 old;
 
 	if (!word)
 		return 0;
 	old = atomic64_cmpxchg(word, compare, swap);
-	kunmap_local(word);
+	unmap_word(mem, word);
 	return old;
 }
 

@@ -21,7 +21,7 @@ static DEFINE_MUTEX(u4_clients_lock);
 
 static int check_reg_mr(const struct usb4_ring_reg_mr *arg)
 {
-	if (arg->flags & ~USB4_RING_REG_MR_PEER)
+	if (arg->flags & ~(USB4_RING_REG_MR_PEER | USB4_RING_REG_MR_DMABUF))
 		return -EOPNOTSUPP;
 	if (!(arg->flags & USB4_RING_REG_MR_PEER) &&
 	    (arg->node_low || arg->node_high))
@@ -31,7 +31,12 @@ static int check_reg_mr(const struct usb4_ring_reg_mr *arg)
 			    USB4_RING_ACCESS_REMOTE_ATOMIC))
 		return -EINVAL;
 	if (arg->access & USB4_RING_ACCESS_REMOTE_ATOMIC &&
-	    arg->addr % sizeof(u64))
+	    (arg->addr % sizeof(u64) || arg->dmabuf_offset % sizeof(u64)))
+		return -EINVAL;
+	if (arg->reserved)
+		return -EINVAL;
+	if (!(arg->flags & USB4_RING_REG_MR_DMABUF) &&
+	    (arg->dmabuf_fd || arg->dmabuf_offset))
 		return -EINVAL;
 	return 0;
 }
@@ -62,7 +67,11 @@ int u4_reg_mr(struct u4_client *client, void *data)
 	ret = check_reg_mr(arg);
 	if (ret)
 		return ret;
-	mem = u4_mem_pin(arg->addr, arg->len);
+	if (arg->flags & USB4_RING_REG_MR_DMABUF)
+		mem = u4_mem_import(u4_chardev_device(), arg->dmabuf_fd,
+				    arg->dmabuf_offset, arg->len);
+	else
+		mem = u4_mem_pin(arg->addr, arg->len);
 	if (IS_ERR(mem))
 		return PTR_ERR(mem);
 	params = (struct usb4_core_mr_params) {

@@ -119,8 +119,11 @@ extern u64 *u4_notice;
 /* Woken when a link comes up or goes down, or a peer becomes known. */
 extern wait_queue_head_t u4_links_wait;
 
-/* memory.c */
+/* dmabuf.c */
 struct u4_mem;
+struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len);
+
+/* memory.c */
 struct u4_mem *u4_mem_pin(u64 addr, u64 len);
 void u4_mem_unpin(struct u4_mem *mem);
 void u4_mem_read(const struct u4_mem *mem, u64 offset, void *to, size_t len);
@@ -167,6 +170,7 @@ int u4_service_send(struct tb_xdomain *xd, void *packet, const u8 *message);
 size_t u4_service_packet_size(void);
 
 /* chardev.c */
+struct device *u4_chardev_device(void);
 int u4_chardev_init(void);
 void u4_chardev_exit(void);
 

@@ -220,6 +220,8 @@ struct usb4_ring_destroy_ah {
 
 /* reg_mr.flags: the remote key is good for one host only. */
 #define USB4_RING_REG_MR_PEER		1
+/* reg_mr.flags: memory of a dma-buf; addr is only what operations call it. */
+#define USB4_RING_REG_MR_DMABUF		2
 
 /* reg_mr.access */
 #define USB4_RING_ACCESS_REMOTE_READ	1
@@ -236,6 +238,9 @@ struct usb4_ring_reg_mr {
 	__u64	remote_key;	/* out */
 	__u64	node_low;	/* with USB4_RING_REG_MR_PEER */
 	__u64	node_high;
+	__u64	dmabuf_offset;	/* with USB4_RING_REG_MR_DMABUF */
+	__s32	dmabuf_fd;
+	__u32	reserved;
 };
 
 /*

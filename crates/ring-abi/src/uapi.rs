@@ -28,7 +28,7 @@
 //! | --- | --- |
 //! | `ENOTTY` | the kernel does not know the ioctl |
 //! | `E2BIG` | the argument is longer than the kernel's and the rest is not zero |
-//! | `EOPNOTSUPP` | a flag, or a kind of endpoint, that the kernel does not know |
+//! | `EOPNOTSUPP` | a flag, or a kind of endpoint, that the kernel does not know; `REG_MR`: the dma-buf cannot be mapped |
 //! | `EINVAL` | shorter than in version 1; a reserved field is not 0; a value out of range: depth, access, address |
 //! | `EFAULT` | the argument, or memory to be registered, is not the caller's, or not writable |
 //! | `EPERM` | another process opened the descriptor |
@@ -36,8 +36,8 @@
 //! | `ENOENT` | the client has no such completion queue, endpoint, handle or region; the source is forgotten |
 //! | `EDQUOT` | the client's quota ([`Info`]), or that of all its user's clients together, is used up |
 //! | `ENOSPC` | the device, or for handles the endpoint, has no more of it |
-//! | `ENOMEM` | no memory; `REG_MR`: or `RLIMIT_MEMLOCK` reached |
-//! | `EBADF` | `CREATE_CQ`: `event_fd` is no eventfd |
+//! | `ENOMEM` | no memory, or the memory cgroup has no more; `REG_MR`: or `RLIMIT_MEMLOCK` reached |
+//! | `EBADF` | `CREATE_CQ`: `event_fd` is no eventfd; `REG_MR`: `dmabuf_fd` is no dma-buf |
 //! | `EBUSY` | `DESTROY_CQ`: endpoints use it |
 //! | `EISCONN` | `CREATE_AH`: the endpoint is connected already; `DESTROY_AH`: it is of the connected kind |
 //! | `EHOSTUNREACH` | `CREATE_AH`: no such host is at the other end of any cable |
@@ -107,6 +107,11 @@ pub const ACCESS_REMOTE_ATOMIC: u32 = 4;
 
 /// [`RegMr::flags`]: the remote key is good for the host `node` only.
 pub const REG_MR_PEER: u32 = 1;
+
+/// [`RegMr::flags`]: the memory is that of a dma-buf, `dmabuf_fd`, from `dmabuf_offset` on, rather than the process's.
+/// It is pinned, counted and mapped for the processor as a whole until it is deregistered; where that is not possible, as
+/// for memory of a device only, `EOPNOTSUPP`.
+pub const REG_MR_DMABUF: u32 = 2;
 
 /// [`DeregMr::flags`]: work in flight may use the region to its end; its pages stay pinned, and count, until then.
 /// Without, nothing touches the memory after the call: such work sends zeros and drops what it receives.
@@ -325,8 +330,9 @@ arguments! {
 
     /// Memory of the calling process to be registered: its pages are pinned, and count towards `RLIMIT_MEMLOCK`,
     /// until it is deregistered. It must be writable.
-    RegMr [IOC_REG_MR] 56 {
-        /// Address of its first byte; what local and remote operations use, too.
+    RegMr [IOC_REG_MR] 72 {
+        /// Address of its first byte; what local and remote operations use, too. With [`REG_MR_DMABUF`] any number that
+        /// they shall use.
         pub addr: u64,
         /// Bytes, at least 1.
         pub len: u64,
@@ -340,6 +346,12 @@ arguments! {
         pub node_low: u64,
         /// With [`REG_MR_PEER`]: upper 64 bits of the host's node id.
         pub node_high: u64,
+        /// With [`REG_MR_DMABUF`]: where in the dma-buf the memory begins.
+        pub dmabuf_offset: u64,
+        /// With [`REG_MR_DMABUF`]: the dma-buf's descriptor, which may be closed after the call; else 0.
+        pub dmabuf_fd: i32,
+        /// 0.
+        pub reserved: u32,
     }
 
     /// Memory to be deregistered. Its keys are dead at once.

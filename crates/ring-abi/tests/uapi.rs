@@ -71,7 +71,8 @@ fn expected() -> BTreeMap<String, u64> {
         ep reserved addr sq_offset sq_bytes rq_offset rq_bytes);
     layout!(uapi::CreateAh, "usb4_ring_create_ah", size flags ep ah addr timeout_ns);
     layout!(uapi::DestroyAh, "usb4_ring_destroy_ah", size flags ep ah);
-    layout!(uapi::RegMr, "usb4_ring_reg_mr", size flags addr len access local_key remote_key node_low node_high);
+    layout!(uapi::RegMr, "usb4_ring_reg_mr", size flags addr len access local_key remote_key node_low node_high
+        dmabuf_offset dmabuf_fd reserved);
     layout!(uapi::DeregMr, "usb4_ring_dereg_mr", size flags local_key reserved);
     layout!(uapi::Source, "usb4_ring_source", size flags src reserved addr);
     layout!(uapi::Peer, "usb4_ring_peer", node_low node_high state rails rate_mbps reserved);
@@ -95,6 +96,21 @@ fn ioctls(constant: &mut impl FnMut(&str, u64)) {
     constant("IOC_SOURCE", uapi::IOC_SOURCE.into());
     constant("IOC_PEERS", uapi::IOC_PEERS.into());
     constant("IOC_ENTER", uapi::IOC_ENTER.into());
+    constant("IOC_CABLES", uapi::IOC_CABLES.into());
+    constant("IOC_RULES", uapi::IOC_RULES.into());
+    constant("IOC_SET_RULES", uapi::IOC_SET_RULES.into());
+    constant("CABLE_CONNECTING", uapi::CABLE_CONNECTING.into());
+    constant("CABLE_UP", uapi::CABLE_UP.into());
+    constant("CABLE_REFUSED", uapi::CABLE_REFUSED.into());
+    constant("REFUSED_VERSION", uapi::REFUSED_VERSION.into());
+    constant("REFUSED_NOT_ALLOWED", uapi::REFUSED_NOT_ALLOWED.into());
+    constant("REFUSED_RESOURCES", uapi::REFUSED_RESOURCES.into());
+    constant("REFUSED_SHUTDOWN", uapi::REFUSED_SHUTDOWN.into());
+    constant("REFUSED_BY_RULES", uapi::REFUSED_BY_RULES.into());
+    constant("POLICY_OPEN", uapi::POLICY_OPEN.into());
+    constant("POLICY_LISTED", uapi::POLICY_LISTED.into());
+    constant("MAX_RULES", uapi::MAX_RULES as u64);
+    constant("REG_MR_DMABUF", uapi::REG_MR_DMABUF.into());
     constant("CAP_PROCESS_MEMORY", uapi::CAP_PROCESS_MEMORY.into());
     constant("NOTICE_UNDRIVEN_WORD", uapi::NOTICE_UNDRIVEN_WORD as u64);
     constant("EP_DATAGRAM", uapi::EP_DATAGRAM.into());
