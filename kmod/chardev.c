@@ -42,6 +42,8 @@ union argument {
 	struct usb4_ring_source source;
 	struct usb4_ring_peers peers;
 	struct usb4_ring_enter enter;
+	struct usb4_ring_cables cables;
+	struct usb4_ring_rules rules;
 };
 
 /**
@@ -95,6 +97,12 @@ static const struct call calls[] = {
 		CALL(u4_list_peers, usb4_ring_peers, peers, false, true),
 	[_IOC_NR(USB4_RING_IOC_ENTER)] =
 		CALL(u4_enter, usb4_ring_enter, timeout_ns, false, false),
+	[_IOC_NR(USB4_RING_IOC_CABLES)] =
+		CALL(u4_list_cables, usb4_ring_cables, cables, false, true),
+	[_IOC_NR(USB4_RING_IOC_RULES)] =
+		CALL(u4_get_rules, usb4_ring_rules, rules, false, true),
+	[_IOC_NR(USB4_RING_IOC_SET_RULES)] =
+		CALL(u4_set_rules, usb4_ring_rules, rules, false, false),
 };
 
 /*

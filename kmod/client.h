@@ -178,6 +178,12 @@ void u4_regions_exit(void);
 int u4_info(struct u4_client *client, void *data);
 int u4_source(struct u4_client *client, void *data);
 int u4_list_peers(struct u4_client *client, void *data);
+int u4_list_cables(struct u4_client *client, void *data);
+int u4_put_list(u64 to, u32 stride, const void *from, size_t size, u32 count);
+
+/* peers.c */
+int u4_set_rules(struct u4_client *client, void *data);
+int u4_get_rules(struct u4_client *client, void *data);
 
 /* enter.c */
 int u4_enter(struct u4_client *client, void *data);

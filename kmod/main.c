@@ -133,6 +133,7 @@ static void __exit usb4_rdma_exit(void)
 	u4_service_exit();
 	u4_rails_exit();
 	u4_loop_stop();
+	u4_peers_exit();
 	free_core();
 }
 

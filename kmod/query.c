@@ -4,12 +4,13 @@
  *
  * In C because the answers are structures of the user interface.
  */
+#include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "client.h"
 
-/* Peers listed in one call. */
+/* Peers, or cables, listed in one call: there are no more rails. */
 #define MAX_PEERS	64
 
 int u4_info(struct u4_client *client, void *data)
@@ -55,16 +56,59 @@ int u4_source(struct u4_client *client, void *data)
 	return 0;
 }
 
-static int put_peers(struct usb4_ring_peers *arg, u32 count,
-		     const struct u4_peer *peers)
+/**
+ * u4_put_list() - copy a list to a client
+ * @to: address of the client's elements
+ * @stride: bytes of each, as the client knows them
+ * @from: our elements
+ * @size: bytes of each
+ * @count: how many
+ *
+ * What we do not know of the client's elements is zeroed.
+ *
+ * Return: 0 or -EFAULT.
+ */
+int u4_put_list(u64 to, u32 stride, const void *from, size_t size, u32 count)
 {
-	u8 __user *to = u64_to_user_ptr(arg->peers);
-	struct usb4_ring_peer peer;
-	size_t known = min_t(size_t, arg->stride, sizeof(peer));
+	size_t known = min_t(size_t, stride, size);
+	u8 __user *at = u64_to_user_ptr(to);
 	u32 i;
 
-	for (i = 0; i < count; i++, to += arg->stride) {
-		peer = (struct usb4_ring_peer) {
+	for (i = 0; i < count; i++, at += stride, from += size)
+		if (copy_to_user(at, from, known) ||
+		    clear_user(at + known, stride - known))
+			return -EFAULT;
+	return 0;
+}
+
+/* An element is no larger than a page, however it may grow. */
+static bool is_stride(u32 stride)
+{
+	return stride && stride <= PAGE_SIZE;
+}
+
+int u4_list_peers(struct u4_client *client, void *data)
+{
+	struct usb4_ring_peers *arg = data;
+	struct usb4_ring_peer *list;
+	struct u4_peer *peers;
+	int ret = -ENOMEM;
+	u32 room;
+	u32 i;
+
+	if (arg->flags)
+		return -EOPNOTSUPP;
+	if (!is_stride(arg->stride))
+		return -EINVAL;
+	peers = kcalloc(MAX_PEERS, sizeof(*peers), GFP_KERNEL);
+	list = kcalloc(MAX_PEERS, sizeof(*list), GFP_KERNEL);
+	if (!peers || !list)
+		goto out;
+	room = min(arg->count, MAX_PEERS);
+	arg->count = u4_rails_list(peers, MAX_PEERS);
+	room = min(arg->count, room);
+	for (i = 0; i < room; i++)
+		list[i] = (struct usb4_ring_peer) {
 			.node_low = peers[i].node.low,
 			.node_high = peers[i].node.high,
 			.state = peers[i].rails ? USB4_RING_PEER_UP :
@@ -72,31 +116,30 @@ static int put_peers(struct usb4_ring_peers *arg, u32 count,
 			.rails = peers[i].rails,
 			.rate_mbps = peers[i].rate_mbps,
 		};
-		if (copy_to_user(to, &peer, known) ||
-		    clear_user(to + known, arg->stride - known))
-			return -EFAULT;
-	}
-	return 0;
+	ret = u4_put_list(arg->peers, arg->stride, list, sizeof(*list), room);
+out:
+	kfree(list);
+	kfree(peers);
+	return ret;
 }
 
-int u4_list_peers(struct u4_client *client, void *data)
+int u4_list_cables(struct u4_client *client, void *data)
 {
-	struct usb4_ring_peers *arg = data;
-	struct u4_peer *peers;
-	u32 room;
+	struct usb4_ring_cables *arg = data;
+	struct usb4_ring_cable *list;
+	u32 room = arg->count;
 	int ret;
 
 	if (arg->flags)
 		return -EOPNOTSUPP;
-	/* An element is no larger than a page, however it may grow. */
-	if (!arg->stride || arg->stride > PAGE_SIZE)
+	if (!is_stride(arg->stride))
 		return -EINVAL;
-	peers = kcalloc(MAX_PEERS, sizeof(*peers), GFP_KERNEL);
-	if (!peers)
+	list = kcalloc(MAX_PEERS, sizeof(*list), GFP_KERNEL);
+	if (!list)
 		return -ENOMEM;
-	room = min(arg->count, MAX_PEERS);
-	arg->count = u4_rails_list(peers, MAX_PEERS);
-	ret = put_peers(arg, min(arg->count, room), peers);
-	kfree(peers);
+	arg->count = u4_rails_cables(list, MAX_PEERS);
+	ret = u4_put_list(arg->cables, arg->stride, list, sizeof(*list),
+			  min(room, arg->count));
+	kfree(list);
 	return ret;
 }

@@ -233,6 +233,11 @@ static const char *const order_names[] = {
 	[USB4_CORE_ORDER_DOWN] = "down",
 };
 
+static bool is_allowed(struct u4_rail *rail, const struct usb4_core_node *node)
+{
+	return u4_peers_allow(node, rail->xd->remote_uuid);
+}
+
 /* Where a control message has its kind (docs/spec/wire.md, section 4). */
 #define MESSAGE_KIND	5
 
@@ -269,7 +274,11 @@ static void carry_out(struct u4_rail *rail)
 					     USB4_CORE_RAIL_PATHS_DISABLED, 0);
 			break;
 		case USB4_CORE_ORDER_UP:
-			u4_join_up(rail, &order->peer);
+			if (is_allowed(rail, &order->peer.node))
+				u4_join_up(rail, &order->peer);
+			else
+				usb4_core_rail_event(rail->fsm,
+						     USB4_CORE_RAIL_CLOSE, 0);
 			break;
 		case USB4_CORE_ORDER_DOWN:
 			u4_join_down(rail, order->value);
@@ -296,6 +305,35 @@ static bool take_message(struct u4_rail *rail, u8 *message)
 	return any;
 }
 
+static void take_control(struct u4_rail *rail, const u8 *message)
+{
+	struct usb4_core_node node;
+
+	dev_dbg(&rail->svc->dev, "message %u has come\n",
+		message[MESSAGE_KIND]);
+	if (!usb4_core_rail_speaker(message, &node))
+		return;
+	spin_lock(&u4_rails_lock);
+	rail->claimed = node;
+	spin_unlock(&u4_rails_lock);
+	WRITE_ONCE(rail->barred, !is_allowed(rail, &node));
+	usb4_core_rail_control(rail->fsm, message, !rail->barred);
+}
+
+/*
+ * The rules have changed. A session with a host that is not let in any more ends;
+ * and who was refused is to be asked again.
+ */
+static void judge(struct u4_rail *rail)
+{
+	bool ends = rail->refused;
+
+	if (rail->node_known && !is_allowed(rail, &rail->peer.node))
+		ends = true;
+	if (ends)
+		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_CLOSE, 0);
+}
+
 static void feed(struct u4_rail *rail)
 {
 	u8 message[USB4_CORE_CONTROL];
@@ -314,11 +352,11 @@ static void feed(struct u4_rail *rail)
 				     READ_ONCE(rail->show));
 	if (test_and_clear_bit(EVENT_JOINED, &rail->events))
 		u4_join_take(rail);
+	if (test_and_clear_bit(EVENT_JUDGE, &rail->events))
+		judge(rail);
 	carry_out(rail);
 	while (take_message(rail, message)) {
-		dev_dbg(&rail->svc->dev, "message %u has come\n",
-			message[MESSAGE_KIND]);
-		usb4_core_rail_control(rail->fsm, message);
+		take_control(rail, message);
 		carry_out(rail);
 	}
 	if (usb4_core_rail_deadline(rail->fsm) <= ktime_get_ns()) {
@@ -340,8 +378,15 @@ static void say_refused(struct u4_rail *rail)
 
 	if (reason == rail->refused)
 		return;
-	rail->refused = reason;
-	if (reason)
+	WRITE_ONCE(rail->refused, reason);
+	/* Nobody is to wait for it. */
+	wake_up_all(&u4_links_wait);
+	if (reason && rail->barred)
+		dev_warn_ratelimited(&rail->svc->dev,
+				     "host " U4_NODE_FMT " by router %pUb is refused: no rule lets it in (usb4ctl peers)\n",
+				     rail->claimed.high, rail->claimed.low,
+				     rail->xd->remote_uuid);
+	else if (reason)
 		dev_warn_ratelimited(&rail->svc->dev,
 				     "no session with the host at the other end: %s\n",
 				     reason < ARRAY_SIZE(refusals) ?

@@ -21,6 +21,7 @@ enum {
 	EVENT_STRANGE,		/* frames of an unknown session: @strange */
 	EVENT_SHOW,		/* another join nonce is to be shown: @show */
 	EVENT_JOINED,		/* the peer has given a nonce */
+	EVENT_JUDGE,		/* the rules have changed (peers.c) */
 };
 
 /**
@@ -41,6 +42,8 @@ enum {
  * @peer: what the last session was agreed with, under u4_rails_lock
  * @node_known: there has been one, under u4_rails_lock
  * @link_up: it carries data, under u4_rails_lock
+ * @claimed: node id the other end has last given, under u4_rails_lock
+ * @barred: our rules do not let that in
  * @port: rings and buffers
  * @opened: @port has them
  * @complained: it has been said that it has not
@@ -71,6 +74,8 @@ struct u4_rail {
 	bool node_known;
 	bool link_up;
 	struct usb4_core_peer peer;
+	struct usb4_core_node claimed;
+	bool barred;
 
 	struct u4_port port;
 	bool opened;

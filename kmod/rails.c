@@ -10,6 +10,7 @@
 #include <linux/uuid.h>
 
 #include "rail.h"
+#include "usb4_ring.h"
 
 /* Most rails: &usb4_core_limits.max_rails is no less. */
 #define MAX_RAILS	64
@@ -157,7 +158,8 @@ static bool is_node(const struct usb4_core_node *a,
  * u4_rails_expect() - whether a host may yet show up
  * @node: the host
  *
- * Return: whether a cable leads there, or to somebody who has not said who.
+ * Return: whether a cable leads there, or to somebody who has not said who, and
+ * neither side refuses.
  */
 bool u4_rails_expect(const struct usb4_core_node *node)
 {
@@ -166,7 +168,8 @@ bool u4_rails_expect(const struct usb4_core_node *node)
 
 	spin_lock(&u4_rails_lock);
 	list_for_each_entry(rail, &u4_rails, list)
-		if (!rail->node_known || is_node(&rail->peer.node, node))
+		if (!READ_ONCE(rail->refused) &&
+		    (!rail->node_known || is_node(&rail->peer.node, node)))
 			found = true;
 	spin_unlock(&u4_rails_lock);
 	return found;
@@ -207,4 +210,58 @@ u32 u4_rails_list(struct u4_peer *peers, u32 room)
 	}
 	spin_unlock(&u4_rails_lock);
 	return count;
+}
+
+static void describe(const struct u4_rail *rail, struct usb4_ring_cable *cable)
+{
+	u32 refused = READ_ONCE(rail->refused);
+
+	memcpy(cable->router, rail->xd->remote_uuid->b, sizeof(cable->router));
+	cable->node_low = rail->claimed.low;
+	cable->node_high = rail->claimed.high;
+	cable->state = USB4_RING_CABLE_CONNECTING;
+	if (rail->link_up) {
+		cable->state = USB4_RING_CABLE_UP;
+	} else if (refused) {
+		cable->state = USB4_RING_CABLE_REFUSED;
+		cable->reason = READ_ONCE(rail->barred) ?
+				USB4_RING_REFUSED_BY_RULES : refused;
+	}
+}
+
+/**
+ * u4_rails_cables() - the cables there are
+ * @cables: where to put them, zeroed
+ * @room: how many there is room for
+ *
+ * Return: how many there are, at most @room.
+ */
+u32 u4_rails_cables(struct usb4_ring_cable *cables, u32 room)
+{
+	struct u4_rail *rail;
+	u32 count = 0;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list) {
+		if (count == room)
+			break;
+		describe(rail, &cables[count++]);
+	}
+	spin_unlock(&u4_rails_lock);
+	return count;
+}
+
+/**
+ * u4_rails_judge() - other hosts than before may be let in
+ */
+void u4_rails_judge(void)
+{
+	struct u4_rail *rail;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list) {
+		set_bit(EVENT_JUDGE, &rail->events);
+		u4_rail_kick(rail);
+	}
+	spin_unlock(&u4_rails_lock);
 }

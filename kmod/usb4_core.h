@@ -388,7 +388,9 @@ struct usb4_core *usb4_core_new(u8 *memory, size_t size,
 size_t usb4_core_rail_size(void);
 struct usb4_core_rail *usb4_core_rail_new(const struct usb4_core *core,
 					  u8 *memory, size_t size, u32 tx_hop);
-bool usb4_core_rail_control(struct usb4_core_rail *rail, const u8 *message);
+bool usb4_core_rail_speaker(const u8 *message, struct usb4_core_node *node);
+bool usb4_core_rail_control(struct usb4_core_rail *rail, const u8 *message,
+			    bool admitted);
 void usb4_core_rail_event(struct usb4_core_rail *rail, u32 what, u64 value);
 void usb4_core_rail_next(struct usb4_core_rail *rail,
 			 struct usb4_core_order *order);

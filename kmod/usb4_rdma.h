@@ -62,6 +62,7 @@ struct u4_loop;
 struct u4_pool;
 struct u4_port;
 struct u4_rail;
+struct usb4_ring_cable;
 
 /**
  * struct u4_link - a link with its rails, its thread and its timer
@@ -162,6 +163,12 @@ void u4_rail_joined(struct u4_rail *rail);
 void u4_rail_chosen(struct u4_rail *rail);
 bool u4_rails_expect(const struct usb4_core_node *node);
 u32 u4_rails_list(struct u4_peer *peers, u32 room);
+u32 u4_rails_cables(struct usb4_ring_cable *cables, u32 room);
+void u4_rails_judge(void);
+
+/* peers.c */
+bool u4_peers_allow(const struct usb4_core_node *node, const uuid_t *router);
+void u4_peers_exit(void);
 
 /* service.c */
 int u4_service_init(void);

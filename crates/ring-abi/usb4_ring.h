@@ -124,6 +124,9 @@ struct usb4_ring_cqe {
 #define USB4_RING_IOC_SOURCE		_IO(USB4_RING_IOC_TYPE, 0x09)
 #define USB4_RING_IOC_PEERS		_IO(USB4_RING_IOC_TYPE, 0x0a)
 #define USB4_RING_IOC_ENTER		_IO(USB4_RING_IOC_TYPE, 0x0b)
+#define USB4_RING_IOC_CABLES		_IO(USB4_RING_IOC_TYPE, 0x0c)
+#define USB4_RING_IOC_RULES		_IO(USB4_RING_IOC_TYPE, 0x0d)
+#define USB4_RING_IOC_SET_RULES		_IO(USB4_RING_IOC_TYPE, 0x0e)
 
 /* Address of an endpoint. */
 struct usb4_ring_addr {
@@ -284,6 +287,59 @@ struct usb4_ring_peers {
 	__u32	count;		/* in: room; out: peers there are */
 	__u32	stride;		/* sizeof(struct usb4_ring_peer) */
 	__u64	peers;		/* address of the first element */
+};
+
+/* cable.state */
+#define USB4_RING_CABLE_CONNECTING	1
+#define USB4_RING_CABLE_UP		2
+#define USB4_RING_CABLE_REFUSED		3	/* by either side: reason */
+
+/* cable.reason */
+#define USB4_RING_REFUSED_VERSION	1	/* no version in common */
+#define USB4_RING_REFUSED_NOT_ALLOWED	2	/* at the other end */
+#define USB4_RING_REFUSED_RESOURCES	3
+#define USB4_RING_REFUSED_SHUTDOWN	4
+#define USB4_RING_REFUSED_BY_RULES	256	/* ours: SET_RULES */
+
+/* A cable to a router whose host has this service. */
+struct usb4_ring_cable {
+	__u8	router[16];	/* UUID, in the order it is written in */
+	__u64	node_low;	/* as the host calls itself; 0: not known yet */
+	__u64	node_high;
+	__u32	state;
+	__u32	reason;
+};
+
+struct usb4_ring_cables {
+	__u32	size;
+	__u32	flags;
+	__u32	count;		/* in: room; out: cables there are */
+	__u32	stride;		/* sizeof(struct usb4_ring_cable) */
+	__u64	cables;		/* address of the first element */
+};
+
+/* rules.policy: hosts without a rule */
+#define USB4_RING_POLICY_OPEN		0	/* are let in */
+#define USB4_RING_POLICY_LISTED		1	/* are refused */
+
+#define USB4_RING_MAX_RULES		256
+
+/* A host with rules is let in by the routers they name, and by no other. */
+struct usb4_ring_rule {
+	__u64	node_low;
+	__u64	node_high;
+	__u8	router[16];	/* UUID; zero: any router */
+};
+
+/* SET_RULES needs CAP_NET_ADMIN, and replaces them all. */
+struct usb4_ring_rules {
+	__u32	size;
+	__u32	flags;
+	__u32	policy;
+	__u32	count;		/* RULES: in: room; out: rules there are */
+	__u32	stride;		/* sizeof(struct usb4_ring_rule) */
+	__u32	reserved;
+	__u64	rules;		/* address of the first element */
 };
 
 /* enter.flags: what to do, in this order. */

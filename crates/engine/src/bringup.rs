@@ -235,6 +235,8 @@ pub struct RailFsm {
     offer: Retry,
     announce: Retry,
     refused: Option<Reason>,
+    /// The home does not let in whoever says the messages to come.
+    barred: bool,
     paths: Paths,
     /// Nonce of the peer's BYE, to be acknowledged once our paths are off.
     bye_from: Option<u64>,
@@ -260,6 +262,7 @@ impl RailFsm {
             offer: Retry::default(),
             announce: Retry::default(),
             refused: None,
+            barred: false,
             paths: Paths::default(),
             bye_from: None,
             reset_at: None,
@@ -295,6 +298,12 @@ impl RailFsm {
     pub fn on_control(&mut self, now: Nanos, message: &Control, rng: &mut impl FnMut() -> u64) {
         self.handle(now, message, rng);
         self.settle(now);
+    }
+
+    /// Whether the home lets in the host that says the messages to come; it does at first. While it does not, no session
+    /// begins: offers are refused as not allowed. One that there is stays: [`RailFsm::close`] ends it.
+    pub fn admit(&mut self, admitted: bool) {
+        self.barred = !admitted;
     }
 
     /// When [`RailFsm::on_timer`] is to be called.

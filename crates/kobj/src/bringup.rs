@@ -3,7 +3,9 @@
 use usb4_engine::{Action, DownReason, RailFsm, RailState};
 use usb4_wire::Control;
 
-use crate::abi::{ORDER_DISABLE, ORDER_DOWN, ORDER_ENABLE, ORDER_NONE, ORDER_SEND, ORDER_UP, Order, Peer};
+use crate::abi::{
+    Node, ORDER_DISABLE, ORDER_DOWN, ORDER_ENABLE, ORDER_NONE, ORDER_SEND, ORDER_UP, Order, Peer,
+};
 use crate::arena::Arena;
 use crate::device::Core;
 use crate::home::{crc32c, now, random};
@@ -54,12 +56,23 @@ pub unsafe extern "C" fn usb4_core_rail_new(
     fsm
 }
 
-/// A control message has come. False if it is malformed.
+/// Who says a control message. False if it is malformed.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_rail_control(fsm: &mut RailFsm, message: &[u8; 96]) -> bool {
+pub extern "C" fn usb4_core_rail_speaker(message: &[u8; 96], node: &mut Node) -> bool {
     let Ok(message) = Control::parse(message, crc32c) else {
         return false;
     };
+    *node = message.body.node_id.into();
+    true
+}
+
+/// A control message has come, from a host that is let in or is not ([`RailFsm::admit`]). False if it is malformed.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_rail_control(fsm: &mut RailFsm, message: &[u8; 96], admitted: bool) -> bool {
+    let Ok(message) = Control::parse(message, crc32c) else {
+        return false;
+    };
+    fsm.admit(admitted);
     fsm.on_control(now(), &message, &mut random);
     true
 }

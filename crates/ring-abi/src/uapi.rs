@@ -31,7 +31,7 @@
 //! | `EOPNOTSUPP` | a flag, or a kind of endpoint, that the kernel does not know; `REG_MR`: the dma-buf cannot be mapped |
 //! | `EINVAL` | shorter than in version 1; a reserved field is not 0; a value out of range: depth, access, address |
 //! | `EFAULT` | the argument, or memory to be registered, is not the caller's, or not writable |
-//! | `EPERM` | another process opened the descriptor |
+//! | `EPERM` | another process opened the descriptor; `SET_RULES`: without `CAP_NET_ADMIN` |
 //! | `ENODEV` | the device is shutting down |
 //! | `ENOENT` | the client has no such completion queue, endpoint, handle or region; the source is forgotten |
 //! | `EDQUOT` | the client's quota ([`Info`]), or that of all its user's clients together, is used up |
@@ -86,6 +86,13 @@ pub const IOC_PEERS: u32 = number(0x0a);
 /// Submits, drives and waits in one call: [`Enter`].
 pub const IOC_ENTER: u32 = number(0x0b);
 
+/// The cables with a host at the other end that has this service: [`Cables`].
+pub const IOC_CABLES: u32 = number(0x0c);
+/// Which hosts are let in: [`Rules`].
+pub const IOC_RULES: u32 = number(0x0d);
+/// Says which hosts are let in, instead of what was said before; links to others end. For `CAP_NET_ADMIN` only.
+pub const IOC_SET_RULES: u32 = number(0x0e);
+
 /// [`Info::caps`]: entries may name unregistered memory of the process ([`crate::LOCAL_PROCESS`]).
 pub const CAP_PROCESS_MEMORY: u32 = 1;
 
@@ -121,6 +128,32 @@ pub const DEREG_MR_LINGER: u32 = 1;
 pub const PEER_CONNECTING: u32 = 1;
 /// [`Peer::state`]: the link is up.
 pub const PEER_UP: u32 = 2;
+
+/// [`Cable::state`]: no session; it is being brought up, or tried again.
+pub const CABLE_CONNECTING: u32 = 1;
+/// [`Cable::state`]: it carries data.
+pub const CABLE_UP: u32 = 2;
+/// [`Cable::state`]: one side refuses, for [`Cable::reason`]; tried again from time to time.
+pub const CABLE_REFUSED: u32 = 3;
+
+/// [`Cable::reason`]: no protocol version in common.
+pub const REFUSED_VERSION: u32 = 1;
+/// [`Cable::reason`]: the host at the other end does not let this one in, or has the same node id.
+pub const REFUSED_NOT_ALLOWED: u32 = 2;
+/// [`Cable::reason`]: the host at the other end has no room.
+pub const REFUSED_RESOURCES: u32 = 3;
+/// [`Cable::reason`]: the host at the other end is shutting down.
+pub const REFUSED_SHUTDOWN: u32 = 4;
+/// [`Cable::reason`]: this host's [`Rules`] do not let it in.
+pub const REFUSED_BY_RULES: u32 = 256;
+
+/// [`Rules::policy`]: hosts without a rule are let in. So it is when the module is loaded.
+pub const POLICY_OPEN: u32 = 0;
+/// [`Rules::policy`]: hosts without a rule are refused.
+pub const POLICY_LISTED: u32 = 1;
+
+/// Rules there may be.
+pub const MAX_RULES: usize = 256;
 
 /// [`Enter::flags`]: take what is posted on `endpoint`'s queues.
 pub const ENTER_SUBMIT: u32 = 1;
@@ -215,6 +248,34 @@ pub struct Peer {
     pub rate_mbps: u32,
     /// 0.
     pub reserved: u32,
+}
+
+/// A cable to a router whose host has this service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Cable {
+    /// UUID of the router at the other end, its bytes in the order in which they are written.
+    pub router: [u8; 16],
+    /// Lower 64 bits of the node id the host there has last given; 0, both halves, if it has not said any.
+    pub node_low: u64,
+    /// Upper 64 bits of it.
+    pub node_high: u64,
+    /// [`CABLE_CONNECTING`] and so on; others may come.
+    pub state: u32,
+    /// With [`CABLE_REFUSED`]: why, [`REFUSED_VERSION`] and so on; others may come.
+    pub reason: u32,
+}
+
+/// A host and a router by which it is let in. A host with rules is let in by the routers these name and by no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Rule {
+    /// Lower 64 bits of its node id.
+    pub node_low: u64,
+    /// Upper 64 bits of its node id.
+    pub node_high: u64,
+    /// UUID of the router, its bytes in the order in which they are written; all zero for any router.
+    pub router: [u8; 16],
 }
 
 arguments! {
@@ -380,6 +441,32 @@ arguments! {
         pub stride: u32,
         /// Address of the elements.
         pub peers: u64,
+    }
+
+    /// The list of cables.
+    Cables [IOC_CABLES] 24 {
+        /// Elements `cables` has room for. Written: cables there are, which may be more.
+        pub count: u32,
+        /// Bytes of an element as the caller knows it ([`Cable`]); what the kernel does not know of it is zeroed.
+        pub stride: u32,
+        /// Address of the elements.
+        pub cables: u64,
+    }
+
+    /// Which hosts are let in. Nothing proves to a host that the other end of a cable is who it says: rules keep out who
+    /// was not meant to be there, not who forges a router's UUID.
+    Rules [IOC_RULES, IOC_SET_RULES] 32 {
+        /// [`POLICY_OPEN`] or [`POLICY_LISTED`]: what holds for hosts without a rule. Written by [`IOC_RULES`].
+        pub policy: u32,
+        /// [`IOC_SET_RULES`]: rules at `rules`, at most [`MAX_RULES`]. [`IOC_RULES`]: how many there is room for;
+        /// written: rules there are.
+        pub count: u32,
+        /// Bytes of an element as the caller knows it ([`Rule`]): of what the kernel does not know, nothing may be set.
+        pub stride: u32,
+        /// 0.
+        pub reserved: u32,
+        /// Address of the elements.
+        pub rules: u64,
     }
 
     /// What to do, and in this order: submit, drive, wait. The ioctl returns [`ENTERED_PROGRESS`] and

@@ -77,6 +77,10 @@ fn expected() -> BTreeMap<String, u64> {
     layout!(uapi::Source, "usb4_ring_source", size flags src reserved addr);
     layout!(uapi::Peer, "usb4_ring_peer", node_low node_high state rails rate_mbps reserved);
     layout!(uapi::Peers, "usb4_ring_peers", size flags count stride peers);
+    layout!(uapi::Cable, "usb4_ring_cable", router node_low node_high state reason);
+    layout!(uapi::Cables, "usb4_ring_cables", size flags count stride cables);
+    layout!(uapi::Rule, "usb4_ring_rule", node_low node_high router);
+    layout!(uapi::Rules, "usb4_ring_rules", size flags policy count stride reserved rules);
     layout!(uapi::Enter, "usb4_ring_enter", size flags ep cq timeout_ns);
     expected
 }
@@ -207,6 +211,8 @@ fn arguments_say_their_size_and_every_number_has_one() {
     of::<uapi::Source>(&mut numbers);
     of::<uapi::Peers>(&mut numbers);
     of::<uapi::Enter>(&mut numbers);
+    of::<uapi::Cables>(&mut numbers);
+    of::<uapi::Rules>(&mut numbers);
     numbers.sort_unstable();
     assert_eq!(numbers, (0xd400..=0xd40e).collect::<Vec<u32>>());
     assert_eq!((uapi::Info::new().size, uapi::Enter::new().size), (112, 24));

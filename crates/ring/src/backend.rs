@@ -46,6 +46,14 @@ macro_rules! forward {
 }
 
 impl Client {
+    /// The kernel's device, if it is that.
+    pub(crate) fn kernel(&self) -> Option<&kernel::Client> {
+        match self {
+            Self::Soft(_) => None,
+            Self::Kernel(client) => Some(client),
+        }
+    }
+
     pub(crate) fn node(&self) -> NodeId {
         forward!(self, client => client.node())
     }

@@ -148,6 +148,10 @@ impl Device {
         }
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.inner.client
+    }
+
     /// What it is and can do.
     pub fn info(&self) -> &DeviceInfo {
         &self.inner.info

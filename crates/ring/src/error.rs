@@ -86,7 +86,7 @@ pub enum Error {
     /// No process, or host, with this node id is on the fabric.
     #[error(
         "no peer {0} on this fabric: between processes, is it running, with the same USB4_DEVICE and user? Between \
-         hosts, is the cable plugged in, and usb4_rdma loaded at its other end?"
+         hosts, is the cable plugged in, usb4_rdma loaded at its other end, and neither refused (`usb4ctl peers`)?"
     )]
     Unreachable(NodeId),
     /// The peer exists and does not answer (stopped, or overloaded).
@@ -95,6 +95,9 @@ pub enum Error {
     /// The queue has no free entry.
     #[error("queue full: reap completions and submit again")]
     QueueFull,
+    /// Only an administrator may do this.
+    #[error("only an administrator (CAP_NET_ADMIN) may say which hosts are let in")]
+    NotAdministrator,
     /// Used in a child process after `fork`.
     #[error("this device was opened before fork(): open a new one in the child process")]
     Forked,

@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod backend;
 mod completion;
 mod cq;
@@ -42,6 +43,7 @@ mod memory;
 mod spec;
 mod work;
 
+pub use admission::{Cable, CableState, ParseRouterIdError, Policy, Refusal, RouterId, Rule, Rules};
 pub use completion::{Completion, Op, SourceId, Status};
 pub use cq::Cq;
 pub use device::{Backend, Device, DeviceInfo, PeerInfo, PeerState};

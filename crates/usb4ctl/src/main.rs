@@ -1,8 +1,9 @@
 //! `usb4ctl`: sees and measures a USB4 RDMA fabric.
 //!
-//! One file per command: `devices.rs`, `status/`, `ping.rs`, `bench/`, `doctor/`, `lab/`. All but `status` and `lab` use
-//! the ring API and nothing below it, so they work alike over the software cable and the real device; `status` reads what
-//! the kernel shows, `lab` speaks to the emulator. Exit status: 0 done, 1 failed, 2 wrong usage; of `doctor` 0 no problem, 1 problems found, 2 could not look.
+//! One file per command: `devices.rs`, `status/`, `peers/`, `ping.rs`, `bench/`, `doctor/`, `lab/`. All but `status` and
+//! `lab` use the ring API and nothing below it, so they work alike over the software cable and the real device; `status`
+//! reads what the kernel shows, `lab` speaks to the emulator. Exit status: 0 done, 1 failed, 2 wrong usage; of `doctor` 0
+//! no problem, 1 problems found, 2 could not look.
 
 mod address;
 mod bench;
@@ -10,6 +11,7 @@ mod devices;
 mod doctor;
 mod lab;
 mod output;
+mod peers;
 mod ping;
 mod session;
 mod status;
@@ -36,6 +38,8 @@ enum Command {
     Devices(devices::Arguments),
     /// Shows links and rails, what they wait for, cables, controllers and counters.
     Status(status::Arguments),
+    /// Shows and says which neighbours the kernel module lets in.
+    Peers(peers::Arguments),
     /// Measures round trips to a peer that runs `usb4ctl ping --serve`.
     Ping(ping::Arguments),
     /// Measures latency and bandwidth over message sizes; alone it runs both ends.
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
     let outcome = match &arguments.command {
         Command::Devices(command) => devices::run(device, command),
         Command::Status(command) => status::run(device, command),
+        Command::Peers(command) => peers::run(device, command),
         Command::Ping(command) => ping::run(device, command),
         Command::Bench(command) => bench::run(device, command),
         Command::Doctor(command) => return doctor::run(device, command),

@@ -61,10 +61,10 @@ impl RailFsm {
         }
     }
 
-    /// Why there can be no session with whoever says this: two hosts of one name could not tell their endpoints apart, and
-    /// what is for this host itself would go to the other one.
+    /// Why there can be no session with whoever says this: the home does not want it; or two hosts of one name could not
+    /// tell their endpoints apart, and what is for this host itself would go to the other one.
     fn objection(&self, body: &ControlBody) -> Option<Reason> {
-        if body.node_id == self.local.node {
+        if self.barred || body.node_id == self.local.node {
             return Some(Reason::NotAllowed);
         }
         self.common_version(body).is_none().then_some(Reason::Version)

@@ -23,6 +23,9 @@ pub(super) enum Request {
         full: bool,
     },
     Peers,
+    Cables,
+    Rules,
+    SetRules,
     Enter,
 }
 
@@ -34,6 +37,9 @@ impl Request {
             Self::Handle(_) => "make an address handle",
             Self::Region { .. } => "register memory",
             Self::Peers => "list the peers",
+            Self::Cables => "list the cables",
+            Self::Rules => "read the rules",
+            Self::SetRules => "set the rules",
             Self::Enter => "enter the device",
         }
     }
@@ -44,7 +50,7 @@ impl Request {
             Self::Cq { full: true } => Object::Cq,
             Self::Cq { full: false } => Object::CqEntry,
             Self::Endpoint | Self::Enter => Object::Endpoint,
-            Self::Handle(_) | Self::Peers => Object::Handle,
+            Self::Handle(_) | Self::Peers | Self::Cables | Self::Rules | Self::SetRules => Object::Handle,
             Self::Region { full: true, .. } => Object::Region,
             Self::Region { full: false, .. } => Object::RegionByte,
         }
@@ -72,6 +78,7 @@ impl Request {
 #[cold]
 pub(super) fn refusal(request: Request, errno: Errno) -> Error {
     match (errno, request) {
+        (Errno::PERM, Request::SetRules) => Error::NotAdministrator,
         (Errno::PERM, _) => Error::Forked,
         (Errno::NODEV, _) => Error::Gone,
         (Errno::NOENT, _) => request.missing().into(),

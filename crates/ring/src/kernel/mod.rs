@@ -3,6 +3,7 @@
 //! Queues are the kernel's memory, mapped; registered memory is the process's, pinned. A message costs one system
 //! call, which submits it and drives the links; a poll costs one, or none while others drive them all.
 
+mod admission;
 mod drive;
 mod errors;
 #[cfg(test)]
@@ -25,8 +26,8 @@ use crate::{Error, PeerInfo, PeerState, Result};
 use errors::{Request, refusal};
 use line::Line;
 
-/// Peers the list has room for at first; asked again with more if that is too few.
-const PEERS: u32 = 16;
+/// Elements a list has room for at first; asked again with more if that is too few.
+const ROOM: u32 = 16;
 
 /// A client of the device.
 #[derive(Debug)]
@@ -131,22 +132,17 @@ impl Client {
     }
 
     pub(crate) fn peers(&self) -> Result<Vec<PeerInfo>> {
-        let mut room = PEERS;
-        loop {
-            let mut peers = vec![uapi::Peer::default(); room as usize];
+        let list = self.list(|room, start: *mut uapi::Peer| {
             let mut list = uapi::Peers {
                 count: room,
                 stride: PEER_BYTES,
-                peers: peers.as_mut_ptr().addr() as u64,
+                peers: start.addr() as u64,
                 ..uapi::Peers::new()
             };
             self.ask(uapi::IOC_PEERS, &mut list, Request::Peers)?;
-            if list.count <= room {
-                peers.truncate(list.count as usize);
-                return Ok(peers.iter().map(peer_info).collect());
-            }
-            room = list.count;
-        }
+            Ok(list.count)
+        })?;
+        Ok(list.iter().map(peer_info).collect())
     }
 }
 

@@ -277,6 +277,30 @@ fn a_peer_of_our_own_name_is_refused() {
 }
 
 #[test]
+fn a_peer_the_home_does_not_let_in_is_refused_and_both_can_say_why() {
+    let mut pair = Pair::new(18, CLEAN);
+    pair.sides[0].fsm.admit(false);
+    pair.run(100 * SEC);
+    for side in &pair.sides {
+        assert_eq!(side.fsm.state(), RailState::Refused(Reason::NotAllowed));
+        assert_eq!(side.ups, 0);
+    }
+    // Let in, with a new machine: comes up at once.
+    pair.restart(0);
+    pair.run(SEC);
+    assert!(pair.both_up());
+    // What there is stays until it is closed.
+    pair.sides[0].fsm.admit(false);
+    pair.run(10 * SEC);
+    assert!(pair.both_up());
+    let now = pair.now;
+    pair.sides[0].fsm.close(now);
+    pair.drain(0);
+    pair.run(100 * SEC);
+    assert!(pair.sides[0].fsm.is_closed() && pair.sides[1].up.is_none());
+}
+
+#[test]
 fn features_are_in_force_only_when_both_want_them() {
     let with = |side, features| LocalInfo {
         features,
