@@ -26,41 +26,67 @@ pub(crate) fn a_longer_argument_is_taken_if_the_rest_is_zero(rig: &Rig) -> Resul
         longer[uapi::Info::SIZE as usize..].iter().all(|byte| *byte == 0),
         "INFO wrote beyond what it knows"
     );
-    for (number, name, size) in ALL {
-        let mut longer = zeros(size + 8);
-        longer[size as usize + 7] = 1;
-        refused(name, client.call_bytes(number, &mut longer), Errno::TOOBIG)?;
+    for call in ALL {
+        let mut longer = zeros(call.size + 8);
+        longer[call.size as usize + 7] = 1;
+        let said = client.call_bytes(call.number, &mut longer);
+        refused(call.name, said, Errno::TOOBIG)?;
     }
     Ok(())
 }
 
 pub(crate) fn a_shorter_argument_is_refused(rig: &Rig) -> Result<()> {
     let client = Client::open(rig)?;
-    for (number, name, size) in ALL {
-        for short in [0, 4, 8, size - 8, size - 1] {
-            let mut bytes = zeros(size);
+    for call in ALL {
+        for short in [0, 4, 8, call.least - 8, call.least - 1] {
+            let mut bytes = zeros(call.size);
             bytes[..4].copy_from_slice(&short.to_ne_bytes());
-            let what = format!("{name} of {short} bytes");
-            refused(&what, client.call_bytes(number, &mut bytes), Errno::INVAL)?;
+            let what = format!("{} of {short} bytes", call.name);
+            refused(&what, client.call_bytes(call.number, &mut bytes), Errno::INVAL)?;
         }
     }
     Ok(())
 }
 
+/// A program of before dma-bufs could be registered: its REG_MR is shorter, and means what it meant.
+pub(crate) fn an_older_argument_means_what_it_meant(rig: &Rig) -> Result<()> {
+    const OLDER: usize = 56;
+    let client = Client::open(rig)?;
+    let mut memory = vec![0_u8; 4096];
+    let mr = uapi::RegMr {
+        addr: memory.as_mut_ptr().addr() as u64,
+        len: 4096,
+        ..uapi::RegMr::new()
+    };
+    let mut bytes = zeros(u32::try_from(OLDER)?);
+    bytes[8..16].copy_from_slice(&mr.addr.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&mr.len.to_ne_bytes());
+    // What is behind it is the caller's.
+    bytes.extend([0xa5; 64]);
+    client.call_bytes(uapi::IOC_REG_MR, &mut bytes)?;
+    ensure!(bytes[28..32] != [0; 4], "no local key");
+    ensure!(
+        bytes[OLDER..].iter().all(|byte| *byte == 0xa5),
+        "REG_MR wrote beyond its argument"
+    );
+    Ok(())
+}
+
 pub(crate) fn memory_that_is_not_there_is_a_fault(rig: &Rig) -> Result<()> {
     let client = Client::open(rig)?;
-    for (number, name, _) in ALL {
-        refused(name, client.call_nowhere(number), Errno::FAULT)?;
+    for call in ALL {
+        refused(call.name, client.call_nowhere(call.number), Errno::FAULT)?;
     }
     Ok(())
 }
 
 pub(crate) fn unknown_flags_and_reserved_fields_are_refused(rig: &Rig) -> Result<()> {
     let client = Client::open(rig)?;
-    for (number, name, size) in ALL {
-        let mut bytes = zeros(size);
+    for call in ALL {
+        let mut bytes = zeros(call.size);
         bytes[4..8].copy_from_slice(&0x8000_0000_u32.to_ne_bytes());
-        refused(name, client.call_bytes(number, &mut bytes), Errno::OPNOTSUPP)?;
+        let said = client.call_bytes(call.number, &mut bytes);
+        refused(call.name, said, Errno::OPNOTSUPP)?;
     }
     let cq = client.cq(8)?.cq;
     let mut create = uapi::CreateCq {
@@ -114,7 +140,7 @@ pub(crate) fn unknown_flags_and_reserved_fields_are_refused(rig: &Rig) -> Result
 pub(crate) fn unknown_ioctls_are_refused(rig: &Rig) -> Result<()> {
     let client = Client::open(rig)?;
     let kinds = u32::from(uapi::IOC_TYPE) << 8;
-    for number in [kinds | 0x0c, kinds | 0x1f, kinds | 0xff, 0xd300, 0xc010_d400] {
+    for number in [kinds | 0x0f, kinds | 0x1f, kinds | 0xff, 0xd300, 0xc010_d400] {
         let said = client.call_bytes(number, &mut zeros(64));
         refused(&format!("ioctl {number:#x}"), said, Errno::NOTTY)?;
     }

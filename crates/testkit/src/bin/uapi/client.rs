@@ -22,11 +22,12 @@ pub(crate) type Said = Result<i32, Errno>;
 
 impl Client {
     pub(crate) fn open(rig: &Rig) -> Result<Self> {
+        Self::try_open(rig).with_context(|| format!("opening {}", rig.device))
+    }
+
+    pub(crate) fn try_open(rig: &Rig) -> Result<Self, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&*rig.device, flags, Mode::empty());
-        opened
-            .map(Self)
-            .with_context(|| format!("opening {}", rig.device))
+        rustix::fs::open(&*rig.device, flags, Mode::empty()).map(Self)
     }
 
     pub(crate) fn from_fd(fd: OwnedFd) -> Self {
@@ -245,20 +246,46 @@ unsafe impl Ioctl for Raw {
     }
 }
 
-/// Every ioctl there is, with the bytes its argument has in version 1.
-pub(crate) const ALL: [(u32, &str, u32); 12] = [
-    (uapi::IOC_INFO, "INFO", uapi::Info::SIZE),
-    (uapi::IOC_CREATE_CQ, "CREATE_CQ", uapi::CreateCq::SIZE),
-    (uapi::IOC_DESTROY_CQ, "DESTROY_CQ", uapi::Destroy::SIZE),
-    (uapi::IOC_CREATE_EP, "CREATE_EP", uapi::CreateEp::SIZE),
-    (uapi::IOC_DESTROY_EP, "DESTROY_EP", uapi::Destroy::SIZE),
-    (uapi::IOC_CREATE_AH, "CREATE_AH", uapi::CreateAh::SIZE),
-    (uapi::IOC_DESTROY_AH, "DESTROY_AH", uapi::DestroyAh::SIZE),
-    (uapi::IOC_REG_MR, "REG_MR", uapi::RegMr::SIZE),
-    (uapi::IOC_DEREG_MR, "DEREG_MR", uapi::DeregMr::SIZE),
-    (uapi::IOC_SOURCE, "SOURCE", uapi::Source::SIZE),
-    (uapi::IOC_PEERS, "PEERS", uapi::Peers::SIZE),
-    (uapi::IOC_ENTER, "ENTER", uapi::Enter::SIZE),
+/// An ioctl and its argument.
+pub(crate) struct Call {
+    pub(crate) number: u32,
+    pub(crate) name: &'static str,
+    /// Bytes of its argument in version 1: the kernel takes no fewer.
+    pub(crate) least: u32,
+    /// Bytes of it now.
+    pub(crate) size: u32,
+}
+
+const fn call(number: u32, name: &'static str, size: u32) -> Call {
+    Call {
+        number,
+        name,
+        least: size,
+        size,
+    }
+}
+
+/// Every ioctl there is.
+pub(crate) const ALL: [Call; 15] = [
+    call(uapi::IOC_INFO, "INFO", uapi::Info::SIZE),
+    call(uapi::IOC_CREATE_CQ, "CREATE_CQ", uapi::CreateCq::SIZE),
+    call(uapi::IOC_DESTROY_CQ, "DESTROY_CQ", uapi::Destroy::SIZE),
+    call(uapi::IOC_CREATE_EP, "CREATE_EP", uapi::CreateEp::SIZE),
+    call(uapi::IOC_DESTROY_EP, "DESTROY_EP", uapi::Destroy::SIZE),
+    call(uapi::IOC_CREATE_AH, "CREATE_AH", uapi::CreateAh::SIZE),
+    call(uapi::IOC_DESTROY_AH, "DESTROY_AH", uapi::DestroyAh::SIZE),
+    Call {
+        // Before it could name a dma-buf.
+        least: 56,
+        ..call(uapi::IOC_REG_MR, "REG_MR", uapi::RegMr::SIZE)
+    },
+    call(uapi::IOC_DEREG_MR, "DEREG_MR", uapi::DeregMr::SIZE),
+    call(uapi::IOC_SOURCE, "SOURCE", uapi::Source::SIZE),
+    call(uapi::IOC_PEERS, "PEERS", uapi::Peers::SIZE),
+    call(uapi::IOC_ENTER, "ENTER", uapi::Enter::SIZE),
+    call(uapi::IOC_CABLES, "CABLES", uapi::Cables::SIZE),
+    call(uapi::IOC_RULES, "RULES", uapi::Rules::SIZE),
+    call(uapi::IOC_SET_RULES, "SET_RULES", uapi::Rules::SIZE),
 ];
 
 /// Fails unless the kernel said `want`.

@@ -3,12 +3,16 @@
 //!
 //! What queues and messages do is the conformance suite's.
 
+mod acts;
 mod arguments;
 mod client;
+mod dmabuf;
 mod hostile;
+mod limits;
 mod objects;
 mod party;
 mod processes;
+mod rules;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -31,6 +35,9 @@ struct Arguments {
     /// Uses an open device of its parent's and says what happened: how the program calls itself.
     #[arg(long, hide = true)]
     inherited: Option<i32>,
+    /// Does what another process is to do: how the program calls itself.
+    #[arg(long, hide = true)]
+    act: Option<acts::Act>,
 }
 
 /// What checks are given.
@@ -52,6 +59,7 @@ fn checks() -> impl Iterator<Item = Check> {
     checks![
         arguments::a_longer_argument_is_taken_if_the_rest_is_zero,
         arguments::a_shorter_argument_is_refused,
+        arguments::an_older_argument_means_what_it_meant,
         arguments::memory_that_is_not_there_is_a_fault,
         arguments::unknown_flags_and_reserved_fields_are_refused,
         arguments::unknown_ioctls_are_refused,
@@ -70,6 +78,15 @@ fn checks() -> impl Iterator<Item = Check> {
         processes::two_that_sleep_by_turns_miss_no_wake_up,
         processes::a_descriptor_is_of_one_process,
         processes::a_child_does_not_inherit_queues,
+        limits::pinned_memory_has_the_limit_of_its_process,
+        limits::all_clients_of_a_user_have_a_quota_together,
+        limits::a_process_that_becomes_another_keeps_nothing_pinned,
+        limits::a_process_that_dies_keeps_nothing_pinned,
+        rules::rules_are_kept_as_they_are_said,
+        rules::rules_are_the_administrator_s,
+        rules::cables_are_listed,
+        dmabuf::memory_of_a_dma_buf_is_written_read_and_counted_on,
+        dmabuf::what_is_no_dma_buf_or_not_within_it_is_refused,
         hostile::garbage_in_queues_harms_nobody_else,
         hostile::a_client_that_vanishes_leaves_nothing,
     ]
@@ -95,6 +112,9 @@ fn run() -> Result<()> {
         device: arguments.device,
         seed: arguments.seed,
     };
+    if let Some(act) = arguments.act {
+        return acts::act(&rig, act);
+    }
     let mut out = std::io::stdout();
     let (mut passed, mut failed) = (0, 0);
     for (name, check) in checks().filter(|(name, _)| name.contains(&arguments.filter)) {

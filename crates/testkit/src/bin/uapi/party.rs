@@ -62,15 +62,19 @@ impl Party {
 
     /// Sends an empty message, whose completion is not wanted.
     pub(crate) fn send(&mut self) -> Result<()> {
-        let sq = self.maps[0].words();
-        let at = usize::try_from(self.sent % 8)?;
-        let send = Sqe {
+        self.post(&Sqe {
             op: Op::Send.code(),
             flags: sqe_flags::UNSIGNALED,
             ..Sqe::default()
-        };
+        })
+    }
+
+    /// Submits an entry.
+    pub(crate) fn post(&mut self, entry: &Sqe) -> Result<()> {
+        let sq = self.maps[0].words();
+        let at = usize::try_from(self.sent % 8)?;
         let place = sq.get(32 + 8 * at..).context("a queue of 8 is larger")?;
-        send.store(place).context("an entry has 8 words")?;
+        entry.store(place).context("an entry has 8 words")?;
         self.sent += 1;
         sq[PRODUCER_WORD].store(self.sent, Ordering::Release);
         let flags = uapi::ENTER_SUBMIT | uapi::ENTER_PROGRESS;
@@ -102,6 +106,14 @@ impl Party {
             }
         }
         Ok(())
+    }
+
+    /// Status of the completion taken last.
+    pub(crate) fn status(&self) -> Result<u8> {
+        let at = usize::try_from((self.got - 1) % 64)?;
+        let word = self.maps[2].words().get(32 + 4 * at + 1);
+        let word = word.context("a queue of 64 is larger")?.load(Ordering::Relaxed);
+        Ok(word.to_le_bytes()[1])
     }
 
     fn is_empty(&self) -> bool {

@@ -66,10 +66,11 @@ pub(crate) fn a_descriptor_is_of_one_process(rig: &Rig) -> Result<()> {
 pub(crate) fn use_inherited(fd: i32) -> Result<()> {
     // SAFETY: the parent has left it open for us, and nobody else here knows it.
     let client = Client::from_fd(unsafe { OwnedFd::from_raw_fd(fd) });
-    for (number, name, size) in ALL {
-        let mut bytes = vec![0; size as usize];
-        bytes[..4].copy_from_slice(&size.to_ne_bytes());
-        refused(name, client.call_bytes(number, &mut bytes), Errno::PERM)?;
+    for call in ALL {
+        let mut bytes = vec![0; call.size as usize];
+        bytes[..4].copy_from_slice(&call.size.to_ne_bytes());
+        let said = client.call_bytes(call.number, &mut bytes);
+        refused(call.name, said, Errno::PERM)?;
     }
     let map = client.map(1 << 32, 4096, MapFlags::SHARED);
     refused("mmap", map.map(drop), Errno::PERM)

@@ -1,0 +1,171 @@
+//! Memory of a dma-buf, made by the kernel's udmabuf of pages of a file in memory.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use anyhow::{Context, Result, ensure};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::{Errno, pread, pwrite};
+use usb4_ring_abi::{Op, Sqe, uapi};
+
+use crate::Rig;
+use crate::client::refused;
+use crate::party::Party;
+
+const BYTES: usize = 64 << 10;
+
+/// Where in the buffer the region begins, and its bytes: neither a whole page.
+const OFFSET: usize = 4096 + 512;
+const LEN: usize = 20_000;
+
+/// What operations call the region's first byte: nothing is there in this process.
+const ADDR: u64 = 0x5_0000_0000;
+
+/// `struct udmabuf_create` of the kernel's `linux/udmabuf.h`.
+#[repr(C)]
+struct Create {
+    memfd: u32,
+    flags: u32,
+    offset: u64,
+    size: u64,
+}
+
+/// `UDMABUF_CREATE`: `_IOW('u', 0x42, struct udmabuf_create)`.
+const CREATE: libc::c_ulong = 0x4018_7542;
+
+/// A file in memory, and a dma-buf of its pages.
+fn buffer() -> Result<(OwnedFd, OwnedFd)> {
+    let file = memfd_create("dma-buf", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, BYTES as u64)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK)?;
+    let maker = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/udmabuf")
+        .context("/dev/udmabuf, which makes dma-bufs of memory")?;
+    let create = Create {
+        memfd: u32::try_from(file.as_fd().as_raw_fd())?,
+        flags: 1,
+        offset: 0,
+        size: BYTES as u64,
+    };
+    // SAFETY: the argument is what the ioctl reads, and nothing is written to it.
+    let made = unsafe { libc::ioctl(maker.as_raw_fd(), CREATE, &raw const create) };
+    ensure!(made >= 0, "UDMABUF_CREATE: {}", std::io::Error::last_os_error());
+    // SAFETY: the kernel has just made it for us.
+    Ok((file, unsafe { OwnedFd::from_raw_fd(made) }))
+}
+
+/// A region of `len` bytes of a dma-buf, from `offset`.
+fn region(fd: i32, offset: u64, len: u64) -> uapi::RegMr {
+    uapi::RegMr {
+        flags: uapi::REG_MR_DMABUF,
+        addr: ADDR,
+        len,
+        access: uapi::ACCESS_REMOTE_READ | uapi::ACCESS_REMOTE_WRITE | uapi::ACCESS_REMOTE_ATOMIC,
+        dmabuf_fd: fd,
+        dmabuf_offset: offset,
+        ..uapi::RegMr::new()
+    }
+}
+
+pub(crate) fn memory_of_a_dma_buf_is_written_read_and_counted_on(rig: &Rig) -> Result<()> {
+    let (file, buffer) = buffer()?;
+    let mut party = Party::new(rig)?;
+    party.address(party.ep.addr)?;
+    let mut shared = region(buffer.as_raw_fd(), OFFSET as u64, LEN as u64);
+    party.client.call(uapi::IOC_REG_MR, &mut shared)?;
+    // The region keeps the buffer.
+    drop(buffer);
+    let pattern: Vec<u8> = (0..=250).cycle().take(LEN).collect();
+    let mut local = pattern.clone();
+    let start = local.as_mut_ptr();
+    let mine = party.client.reg(start.addr() as u64, LEN as u64, 0)?;
+    let remote = |op: Op, len: usize, at: u64, args: [u64; 2]| -> Result<Sqe> {
+        Ok(Sqe {
+            op: op.code(),
+            local_addr: mine.addr,
+            local_key: mine.local_key,
+            len: u32::try_from(len)?,
+            args: [ADDR + at, shared.remote_key, args[0], args[1]],
+            ..Sqe::default()
+        })
+    };
+    run(&mut party, "WRITE", &remote(Op::Write, LEN, 0, [0, 0])?)?;
+    let mut found = vec![0; LEN];
+    pread(&file, &mut found, OFFSET as u64)?;
+    ensure!(found == pattern, "what was written is not in the file");
+    let mut around = [0xff; 16];
+    pread(&file, &mut around[..8], OFFSET as u64 - 8)?;
+    pread(&file, &mut around[8..], (OFFSET + LEN) as u64)?;
+    ensure!(around == [0; 16], "bytes around the region have changed");
+
+    let other: Vec<u8> = pattern.iter().map(|byte| !byte).collect();
+    pwrite(&file, &other, OFFSET as u64)?;
+    run(&mut party, "READ", &remote(Op::Read, LEN, 0, [0, 0])?)?;
+    // SAFETY: ours, as long as `local`; the device has completed what it did there.
+    let read = (0..LEN).all(|at| unsafe { start.add(at).read_volatile() } == other[at]);
+    ensure!(read, "what was read is not what is in the file");
+
+    pwrite(&file, &40_u64.to_le_bytes(), OFFSET as u64 + 8)?;
+    run(&mut party, "FETCH_ADD", &remote(Op::FetchAdd, 8, 8, [2, 0])?)?;
+    let mut sum = [0; 8];
+    pread(&file, &mut sum, OFFSET as u64 + 8)?;
+    ensure!(
+        u64::from_le_bytes(sum) == 42,
+        "40 and 2 are {}",
+        u64::from_le_bytes(sum)
+    );
+    let beyond = remote(Op::Write, LEN, 1, [0, 0])?;
+    party.post(&beyond)?;
+    party.poll()?;
+    ensure!(party.status()? != 0, "a WRITE past the region's end succeeded");
+    party.client.dereg(shared.local_key)?;
+    Ok(())
+}
+
+fn run(party: &mut Party, name: &str, entry: &Sqe) -> Result<()> {
+    party.post(entry)?;
+    party.poll()?;
+    let status = party.status()?;
+    ensure!(status == 0, "{name} ended with status {status}");
+    Ok(())
+}
+
+pub(crate) fn what_is_no_dma_buf_or_not_within_it_is_refused(rig: &Rig) -> Result<()> {
+    let (file, buffer) = buffer()?;
+    let party = Party::new(rig)?;
+    let fd = buffer.as_raw_fd();
+    let whole = BYTES as u64;
+    let bad = [
+        ("a file", region(file.as_raw_fd(), 0, 4096), Errno::BADF),
+        ("no descriptor", region(-1, 0, 4096), Errno::BADF),
+        ("no bytes", region(fd, 0, 0), Errno::INVAL),
+        ("more than it has", region(fd, 8, whole), Errno::INVAL),
+        (
+            "a range that wraps",
+            region(fd, u64::MAX - 7, whole),
+            Errno::INVAL,
+        ),
+        ("atomics askew", region(fd, 4, 4096), Errno::INVAL),
+        (
+            "a descriptor without the flag",
+            uapi::RegMr {
+                flags: 0,
+                ..region(fd, 0, 4096)
+            },
+            Errno::INVAL,
+        ),
+        (
+            "a reserved field",
+            uapi::RegMr {
+                reserved: 1,
+                ..region(fd, 0, 4096)
+            },
+            Errno::INVAL,
+        ),
+    ];
+    for (what, mut mr, want) in bad {
+        refused(what, party.client.call(uapi::IOC_REG_MR, &mut mr), want)?;
+    }
+    Ok(())
+}
