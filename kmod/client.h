@@ -22,7 +22,7 @@
 #define U4_QUEUE_BYTES	(128UL << 20)
 
 /* Of all clients of one user together, unless it may exceed limits. */
-#define U4_USER_QUEUE_BYTES	(1UL << 30)
+#define U4_USER_QUEUE_BYTES	(1024UL << 20)
 
 /* Open descriptors of one user: a quarter of the core's clients. */
 #define U4_USER_CLIENTS	64

@@ -371,6 +371,14 @@ static const char *const refusals[] = {
 	"no resources", "shutting down",
 };
 
+static void say_barred(struct u4_rail *rail)
+{
+	dev_warn_ratelimited(&rail->svc->dev,
+			     "host " U4_NODE_FMT " by router %pUb refused: no rule lets it in\n",
+			     rail->claimed.high, rail->claimed.low,
+			     rail->xd->remote_uuid);
+}
+
 /* It may stay so for long, and nothing else tells. */
 static void say_refused(struct u4_rail *rail)
 {
@@ -382,10 +390,7 @@ static void say_refused(struct u4_rail *rail)
 	/* Nobody is to wait for it. */
 	wake_up_all(&u4_links_wait);
 	if (reason && rail->barred)
-		dev_warn_ratelimited(&rail->svc->dev,
-				     "host " U4_NODE_FMT " by router %pUb is refused: no rule lets it in (usb4ctl peers)\n",
-				     rail->claimed.high, rail->claimed.low,
-				     rail->xd->remote_uuid);
+		say_barred(rail);
 	else if (reason)
 		dev_warn_ratelimited(&rail->svc->dev,
 				     "no session with the host at the other end: %s\n",

@@ -4,13 +4,19 @@
 //! Each file is about one of these; the suite is the groups of all of them.
 
 mod bad_cable;
+mod dmabuf;
+mod limits;
+mod peers;
 
 use super::{Check, Group, Outcome, Tag};
 use crate::lab::session::Lab;
 use anyhow::Result;
 
 pub(super) fn groups() -> Vec<&'static Group> {
-    [bad_cable::GROUPS].into_iter().flatten().collect()
+    [bad_cable::GROUPS, limits::GROUPS]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 const fn check(name: &'static str, tag: Tag, run: fn(&mut Lab) -> Result<Outcome>) -> Check {
