@@ -87,6 +87,16 @@ pub(crate) fn links(facts: &Facts, findings: &mut Vec<Finding>) {
                 format!("{node} is on the cable and no session comes up with it"),
                 "sudo dmesg | grep usb4_rdma    # here and there: versions, rings and paths are named",
             ),
+            Standing::Refused { ours: true, why } => Finding::problem(
+                "link",
+                format!("{node} is on the cable and refused: {why}"),
+                format!("sudo usb4ctl peers allow {node}    # if it is to be let in"),
+            ),
+            Standing::Refused { ours: false, why } => Finding::problem(
+                "link",
+                format!("{node} is on the cable, and no session comes up: {why}"),
+                "sudo usb4ctl peers list    # here and there",
+            ),
             Standing::Version(why) => Finding::problem(
                 "version",
                 why,

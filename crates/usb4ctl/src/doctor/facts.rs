@@ -103,6 +103,11 @@ pub(crate) enum Standing {
         rails: u8,
     },
     Connecting,
+    /// One side refuses the other; whether by the rules of this host, and why.
+    Refused {
+        ours: bool,
+        why: String,
+    },
     /// It is of another version of this software.
     Version(String),
     Failed(String),

@@ -170,6 +170,20 @@ fn a_peer_without_a_session_is_named() {
     problem("link", "00c0ffee", "dmesg", |facts| {
         facts.device.state = open(Backend::Kernel, vec![peer(Standing::Connecting)]);
     });
+    problem("link", "refused", "usb4ctl peers allow 00c0ffee", |facts| {
+        let standing = Standing::Refused {
+            ours: true,
+            why: "no rule lets it in".into(),
+        };
+        facts.device.state = open(Backend::Kernel, vec![peer(standing)]);
+    });
+    problem("link", "does not let", "usb4ctl peers list", |facts| {
+        let standing = Standing::Refused {
+            ours: false,
+            why: "it does not let this host in".into(),
+        };
+        facts.device.state = open(Backend::Kernel, vec![peer(standing)]);
+    });
     problem("version", "another version", "--version", |facts| {
         let standing = Standing::Version("peer 00c0ffee was built from another version".into());
         facts.device.state = open(Backend::SoftInline, vec![peer(standing)]);

@@ -1,6 +1,6 @@
 //! Opens the device and tries its links.
 
-use usb4_ring::{Device, EndpointConfig, EpAddr, Error, PeerInfo, PeerState, SoftError};
+use usb4_ring::{CableState, Device, EndpointConfig, EpAddr, Error, PeerInfo, PeerState, Refusal, SoftError};
 
 use crate::doctor::facts::{DeviceState, Peer, Standing};
 
@@ -10,14 +10,7 @@ pub(crate) fn state(spec: &str) -> DeviceState {
         Ok(device) => DeviceState::Open {
             backend: device.info().backend,
             node: device.info().node.to_string(),
-            peers: device
-                .peers()
-                .into_iter()
-                .map(|peer| Peer {
-                    node: peer.node.to_string(),
-                    standing: standing(&device, &peer),
-                })
-                .collect(),
+            peers: peers(&device),
         },
         Err(error @ Error::BadSpec { .. }) => DeviceState::BadSpec(error.to_string()),
         Err(Error::NoDevice) => DeviceState::Missing,
@@ -30,6 +23,39 @@ pub(crate) fn state(spec: &str) -> DeviceState {
         }
         Err(error) => DeviceState::Failed(error.to_string()),
     }
+}
+
+/// The peers there are, and hosts that are refused.
+fn peers(device: &Device) -> Vec<Peer> {
+    let mut peers: Vec<Peer> = device
+        .peers()
+        .into_iter()
+        .map(|peer| Peer {
+            node: peer.node.to_string(),
+            standing: standing(device, &peer),
+        })
+        .collect();
+    // A module of before there were rules does not tell.
+    for cable in device.cables().unwrap_or_default() {
+        let CableState::Refused(why) = cable.state else {
+            continue;
+        };
+        let node = cable.node.map_or_else(
+            || format!("the host at router {}", cable.router),
+            |node| node.to_string(),
+        );
+        let standing = Standing::Refused {
+            ours: why == Refusal::Rules,
+            why: why.to_string(),
+        };
+        match peers.iter_mut().find(|peer| peer.node == node) {
+            // By one cable and not by another.
+            Some(peer) if matches!(peer.standing, Standing::Up { .. }) => {}
+            Some(peer) => peer.standing = standing,
+            None => peers.push(Peer { node, standing }),
+        }
+    }
+    peers
 }
 
 /// How the link to `peer` stands. One that is made when it is first used is used.
