@@ -415,7 +415,11 @@ mod tests {
 
     #[test]
     fn a_refusal_that_passes_is_told_from_one_that_does_not() {
-        let pin = Error::Pin { bytes: 1, limit: 1 };
+        let pin = Error::Pin {
+            bytes: 1,
+            pinned: 1,
+            limit: 1,
+        };
         assert_eq!(explain(&pin, 1, true), PostError::Full);
         assert_eq!(explain(&pin, 1, false), PostError::Resource);
         assert_eq!(explain(&Error::Gone, 1, true), PostError::Dead);
