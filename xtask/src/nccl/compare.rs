@@ -13,14 +13,20 @@ use std::time::Duration;
 const SMALL: (u64, f64) = (64 << 10, 2.0);
 const LARGE: (u64, f64) = (16 << 20, 1.5);
 
+/// Rounds of both in turn: what disturbs one of them for a while disturbs the other as well.
+const ROUNDS: u32 = 3;
+
 /// Runs both, prints a table and returns what fell short.
 pub(crate) fn run(bench: &Bench<'_>) -> Result<Vec<String>> {
     let load = Load::now()?;
-    let usb4 = times(bench, Net::Usb4)?;
-    let socket = times(bench, Net::Socket)?;
+    let (mut usb4, mut socket) = (vec![], vec![]);
+    for _ in 0..ROUNDS {
+        quickest(&mut usb4, times(bench, Net::Usb4)?);
+        quickest(&mut socket, times(bench, Net::Socket)?);
+    }
     say!("");
     say!(
-        "AllReduce f32 on two ranks, NCCL {}, microseconds",
+        "AllReduce f32 on two ranks, NCCL {}, microseconds, best of {ROUNDS} rounds",
         bench.release.version
     );
     say!("(in brackets: of these, the emulated kernel copies and adds)");
@@ -54,6 +60,19 @@ pub(crate) fn run(bench: &Bench<'_>) -> Result<Vec<String>> {
     }
     load.warn()?;
     Ok(short)
+}
+
+/// Keeps the quicker of each size.
+fn quickest(best: &mut Vec<Timed>, round: Vec<Timed>) {
+    if best.is_empty() {
+        *best = round;
+        return;
+    }
+    for (best, new) in best.iter_mut().zip(round) {
+        if new.micros < best.micros {
+            *best = new;
+        }
+    }
 }
 
 fn cell(timed: &Timed) -> String {

@@ -177,7 +177,7 @@ fn bench(job: &mut Job, tally: &mut Tally, largest: usize) -> Result<()> {
     let operation = Operation::AllReduce(DataType::F32);
     let mut bytes = 8;
     while bytes <= largest {
-        let runs = ((32 << 20) / bytes).clamp(8, 200);
+        let runs = ((64 << 20) / bytes).clamp(8, 1000);
         // Connections are made by the first, and memory is touched.
         for _ in 0..3 {
             operation.run(&place, bytes, 1)?;
