@@ -14,10 +14,12 @@ struct Inner {
     reached: Condvar,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Counts {
     recorded: u64,
     done: u64,
+    /// Streams that wait for a record.
+    held: Vec<(u64, Stream)>,
 }
 
 impl Event {
@@ -33,21 +35,45 @@ impl Event {
         counts.recorded += 1;
         let mark = counts.recorded;
         drop(counts);
-        let event = self.clone();
-        stream.push(move || {
-            let mut counts = event.0.counts.lock();
-            counts.done = counts.done.max(mark);
-            event.0.reached.notify_all();
-        });
+        stream.mark(self.clone(), mark);
     }
 
     /// Lets what is pushed to `stream` from now on wait for the last record.
     pub fn hold_up(&self, stream: &Stream) {
         let mark = self.0.counts.lock().recorded;
         if mark > 0 {
-            let event = self.clone();
-            stream.push(move || event.wait_for(mark));
+            stream.wait(self.clone(), mark);
         }
+    }
+
+    /// A record is done; adds the streams that have waited for it.
+    pub(super) fn reach(&self, mark: u64, released: &mut Vec<Stream>) {
+        let mut counts = self.0.counts.lock();
+        counts.done = counts.done.max(mark);
+        let done = counts.done;
+        counts.held.retain(|(mark, stream)| {
+            let is_over = *mark <= done;
+            if is_over {
+                released.push(stream.clone());
+            }
+            !is_over
+        });
+        self.0.reached.notify_all();
+    }
+
+    /// A record is done.
+    pub(super) fn is_reached(&self, mark: u64) -> bool {
+        self.0.counts.lock().done >= mark
+    }
+
+    /// Unless a record is done, keeps a stream until it is: whether it does.
+    pub(super) fn hold(&self, mark: u64, stream: &Stream) -> bool {
+        let mut counts = self.0.counts.lock();
+        let is_held = counts.done < mark;
+        if is_held {
+            counts.held.push((mark, stream.clone()));
+        }
+        is_held
     }
 
     /// The last record is done.
@@ -59,12 +85,8 @@ impl Event {
 
     /// Waits for the last record.
     pub fn synchronize(&self) {
-        let mark = self.0.counts.lock().recorded;
-        self.wait_for(mark);
-    }
-
-    fn wait_for(&self, mark: u64) {
         let mut counts = self.0.counts.lock();
+        let mark = counts.recorded;
         while counts.done < mark {
             self.0.reached.wait(&mut counts);
         }
