@@ -3,6 +3,7 @@
 use crate::cuda;
 use crate::kernel::layout;
 use crate::patch::{self, Thunks};
+use crate::runtime;
 use crate::symbols;
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
@@ -65,6 +66,10 @@ impl Library {
             // signature that CUDA documents, or returns an error whatever the arguments are.
             unsafe { patch::redirect(base.wrapping_add(function.offset), to)? };
         }
+        for offset in functions.yields {
+            // SAFETY: the relocations say that the address of `sched_yield` is there.
+            unsafe { patch::replace(base.wrapping_add(offset), lend as *const () as usize)? };
+        }
         let names = functions
             .kernels
             .into_iter()
@@ -107,6 +112,17 @@ impl Library {
         }
         Ok(info.dli_fbase.cast())
     }
+}
+
+/// `sched_yield`, for NCCL's threads: one that has nothing to do lends its processor to the GPU.
+///
+/// On a machine with fewer processors than threads, kernels with threads of their own would have each message wait for
+/// some turns of the scheduler, which is longer than what is looked at here.
+extern "C" fn lend() -> c_int {
+    if !runtime::advance_tasks() {
+        std::thread::yield_now();
+    }
+    0
 }
 
 fn last_error() -> String {

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
 
@@ -18,23 +19,42 @@ pub(crate) const LENGTH: usize = JUMP.len() + 8;
 /// # Safety
 /// `at` is a loaded function of at least [`LENGTH`] bytes that no thread runs, `to` a function with its signature.
 pub(crate) unsafe fn redirect(at: *mut u8, to: usize) -> Result<()> {
-    let page = at.map_addr(|address| address & !(PAGE - 1));
-    let span = at.addr() + LENGTH - page.addr();
-    let protect = |access: c_int| {
-        // SAFETY: the pages hold the function, so they are mapped; only their protection changes.
-        let rc = unsafe { libc::mprotect(page.cast(), span.next_multiple_of(PAGE), access) };
-        if rc == 0 {
-            return Ok(());
-        }
-        Err(io::Error::last_os_error()).context("change the protection of code")
-    };
-    protect(libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC)?;
+    // SAFETY: the function's bytes.
+    unsafe { protect(at, LENGTH, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC)? };
     // SAFETY: the bytes belong to the function, are writable now, and nobody runs them (caller).
     unsafe {
         ptr::copy_nonoverlapping(JUMP.as_ptr(), at, JUMP.len());
         at.add(JUMP.len()).cast::<usize>().write_unaligned(to);
     }
-    protect(libc::PROT_READ | libc::PROT_EXEC)
+    // SAFETY: as above.
+    unsafe { protect(at, LENGTH, libc::PROT_READ | libc::PROT_EXEC) }
+}
+
+/// Lets a library call the function at `to` instead of the one whose address it has at `at`, in its global offset table.
+///
+/// # Safety
+/// `at` is the place of a relocation of a loaded library for a function with the signature of `to`.
+pub(crate) unsafe fn replace(at: *mut u8, to: usize) -> Result<()> {
+    // SAFETY: the table's entry, which stays writable: without lazy binding its page may hold other entries that have to be.
+    unsafe { protect(at, size_of::<usize>(), libc::PROT_READ | libc::PROT_WRITE)? };
+    // SAFETY: an entry is an aligned word, which other threads read at once.
+    unsafe { AtomicUsize::from_ptr(at.cast()) }.store(to, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Changes the protection of the pages that `len` bytes are on.
+///
+/// # Safety
+/// They are mapped, and nobody depends on the protection they have.
+unsafe fn protect(at: *mut u8, len: usize, access: c_int) -> Result<()> {
+    let page = at.map_addr(|address| address & !(PAGE - 1));
+    let span = at.addr() + len - page.addr();
+    // SAFETY: the pages are mapped (caller); only their protection changes.
+    let rc = unsafe { libc::mprotect(page.cast(), span.next_multiple_of(PAGE), access) };
+    if rc == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error()).context("change the protection of memory")
 }
 
 /// Pages of small functions that each say the name of a missing function.

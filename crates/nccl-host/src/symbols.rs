@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
+use object::{Object, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationTarget, SymbolKind};
 use std::fs::File;
 use std::path::Path;
 
@@ -21,6 +21,8 @@ pub(crate) struct Functions {
     pub(crate) cuda: Vec<Function>,
     /// What stands for kernels on the host's side; names are the kernels', without argument types.
     pub(crate) kernels: Vec<Function>,
+    /// Where it has the address of `sched_yield`, at offsets as functions are.
+    pub(crate) yields: Vec<usize>,
     /// It is RCCL, which gets its run time from a library.
     pub(crate) hip: bool,
 }
@@ -57,6 +59,15 @@ pub(crate) fn read(path: &Path) -> Result<Functions> {
             offset: usize::try_from(symbol.address())?,
             size: usize::try_from(symbol.size())?,
         });
+    }
+    if let (Some(relocations), Some(symbols)) = (elf.dynamic_relocations(), elf.dynamic_symbol_table()) {
+        for (offset, relocation) in relocations {
+            if let RelocationTarget::Symbol(index) = relocation.target()
+                && symbols.symbol_by_index(index)?.name() == Ok("sched_yield")
+            {
+                found.yields.push(usize::try_from(offset)?);
+            }
+        }
     }
     if found.cuda.is_empty() {
         bail!(

@@ -215,7 +215,9 @@ unsafe fn launch(
     };
     let arguments = kernel::Arguments::new(block);
     // SAFETY: a stream of ours.
-    unsafe { stream(on) }.push(move || kernel::run(&name, blocks, &arguments));
+    let stream = unsafe { stream(on) };
+    let mut kernel = kernel::Kernel::new(name, blocks, arguments);
+    stream.push_task(move || kernel.advance());
     SUCCESS
 }
 

@@ -1,8 +1,8 @@
 //! NCCL's kernels on a host thread: what a GPU would do with the connections, buffers and sums, and nothing else.
 //!
 //! A launch is a grid of blocks, one per channel. A block does its batches in order; the messages of a point-to-point
-//! batch go on at once, the collectives of a batch one after the other. One thread steps everything that can move, so
-//! nothing waits for anything but NCCL's proxy threads. Start at [`run`].
+//! batch go on at once, the collectives of a batch one after the other. Whoever steps a kernel steps everything in it that
+//! can move, so nothing waits for anything but NCCL's proxy threads. Start at [`Kernel`].
 
 mod combine;
 mod fifo;
@@ -14,12 +14,12 @@ mod ring;
 mod transfer;
 mod work;
 
+use crate::runtime::Progress;
 use layout::{args, comm};
 use place::Place;
 use std::collections::VecDeque;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Instant;
 use work::{Block, Launch};
 
@@ -35,17 +35,6 @@ pub(crate) enum Protocol {
         /// Slots of a slice.
         steps: u64,
     },
-}
-
-/// What a step came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Nothing can be done now.
-    Stuck,
-    /// Something was done.
-    Moved,
-    /// All is done.
-    Done,
 }
 
 /// A kernel's argument block, which NCCL gives up when the launch returns.
@@ -72,47 +61,68 @@ pub fn take_busy_time() -> u64 {
     BUSY.swap(0, Ordering::Relaxed)
 }
 
-/// Runs the kernel called `name`. Ends early if NCCL raises the communicator's abort flag.
+/// A kernel that was launched.
 ///
 /// What cannot be emulated ends the process: going on would be a hang or wrong data.
-pub(crate) fn run(name: &str, blocks: u32, arguments: &Arguments) {
-    let Some(layout) = layout::chosen() else {
-        unsupported("a kernel of this release");
-    };
-    // SAFETY: NCCL's argument block, with the layout of the release that was loaded; what it names lives until the kernel
-    // has ended.
-    let place = unsafe { Place::new(arguments.0.as_ptr().cast()) };
-    let launch = Launch::new(name, place, layout);
-    let mask = place.u64(args::CHANNEL_MASK);
-    let channels = (0..64).filter(|channel| mask >> channel & 1 == 1);
-    let mut blocks: VecDeque<Block> = channels
-        .take(blocks as usize)
-        .enumerate()
-        .map(|(at, channel)| Block::new(at, channel))
-        .collect();
-    let abort = place.place(args::COMM).place(comm::ABORT_FLAG);
-    while !blocks.is_empty() {
-        let began = Instant::now();
-        let before = blocks.len();
-        let mut moved = false;
-        blocks.retain_mut(|block| match block.step(&launch) {
-            Progress::Stuck => true,
-            Progress::Moved => {
-                moved = true;
-                true
-            }
-            Progress::Done => false,
+pub(crate) struct Kernel {
+    name: String,
+    arguments: Arguments,
+    blocks: u32,
+    /// Those that are not done, once it has begun.
+    running: Option<VecDeque<Block>>,
+}
+
+impl Kernel {
+    pub(crate) fn new(name: String, blocks: u32, arguments: Arguments) -> Kernel {
+        Kernel {
+            name,
+            arguments,
+            blocks,
+            running: None,
+        }
+    }
+
+    /// Does what can be done now. It is done as well when NCCL has raised the communicator's abort flag.
+    pub(crate) fn advance(&mut self) -> Progress {
+        let Some(layout) = layout::chosen() else {
+            unsupported("a kernel of this release");
+        };
+        // SAFETY: NCCL's argument block, with the layout of the release that was loaded; what it names lives until the
+        // kernel has ended.
+        let place = unsafe { Place::new(self.arguments.0.as_ptr().cast()) };
+        let launch = Launch::new(&self.name, place, layout);
+        let running = self.running.get_or_insert_with(|| {
+            let mask = place.u64(args::CHANNEL_MASK);
+            let channels = (0..64).filter(|channel| mask >> channel & 1 == 1);
+            let blocks = channels.take(self.blocks as usize).enumerate();
+            blocks.map(|(at, channel)| Block::new(at, channel)).collect()
         });
-        if moved || blocks.len() < before {
-            let spent = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            BUSY.fetch_add(spent, Ordering::Relaxed);
-            continue;
+        let mut progress = Progress::Stuck;
+        while !running.is_empty() {
+            let began = Instant::now();
+            let before = running.len();
+            let mut moved = false;
+            running.retain_mut(|block| match block.step(&launch) {
+                Progress::Stuck => true,
+                Progress::Moved => {
+                    moved = true;
+                    true
+                }
+                Progress::Done => false,
+            });
+            if moved || running.len() < before {
+                let spent = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                BUSY.fetch_add(spent, Ordering::Relaxed);
+                progress = Progress::Moved;
+                continue;
+            }
+            let abort = place.place(args::COMM).place(comm::ABORT_FLAG);
+            if !abort.is_null() && abort.load_u32() != 0 {
+                break;
+            }
+            return progress;
         }
-        if !abort.is_null() && abort.load_u32() != 0 {
-            return;
-        }
-        // Whoever is waited for may want this processor.
-        thread::yield_now();
+        Progress::Done
     }
 }
 

@@ -2,8 +2,11 @@
 
 mod event;
 mod memory;
+mod progress;
 mod stream;
 
 pub use event::Event;
 pub use memory::{Allocation, Kind, allocate, find, free};
+pub(crate) use progress::Progress;
 pub use stream::Stream;
+pub(crate) use stream::advance_tasks;

@@ -1,8 +1,9 @@
 //! Streams: a queue of work, and the thread that does it in order.
 //!
-//! What only has to do with events is done by whoever comes by: NCCL has streams that hold nothing else, and to wake a
-//! thread for each of them would take longer than what is emulated.
+//! Kernels, and what only has to do with events, are done by whoever comes by: to wake a thread for each of them would
+//! take longer than what is emulated.
 
+use super::Progress;
 use super::event::Event;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -11,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 type Work = Box<dyn FnOnce() + Send>;
+type Task = Box<dyn FnMut() -> Progress + Send>;
 
 /// An in-order queue of work with a thread of its own, started with the first work. Clones are the same stream.
 #[derive(Clone, Default)]
@@ -19,7 +21,7 @@ pub struct Stream(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     state: Mutex<State>,
-    /// The first in the queue is work, or the stream was closed.
+    /// There is something for the thread, or the stream was closed.
     ready: Condvar,
     /// There is nothing left to do.
     idle: Condvar,
@@ -28,11 +30,15 @@ struct Inner {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Item>,
-    /// Work taken from the queue is being done.
+    /// What was first in the queue is being done.
     busy: bool,
     /// The event that the first in the queue waits for knows of this stream.
     held_up: bool,
+    /// The first in the queue is a task that has begun.
+    begun: bool,
     started: bool,
+    /// The thread sleeps until it is woken, as it had nothing to look after.
+    asleep: bool,
     closed: bool,
 }
 
@@ -40,6 +46,8 @@ struct State {
 enum Item {
     /// For the stream's thread.
     Work(Work),
+    /// For whoever comes by; to be called until it says that it is done.
+    Task(Task),
     /// This record of an event is done.
     Mark(Event, u64),
     /// This record of an event is waited for.
@@ -48,6 +56,29 @@ enum Item {
 
 /// How long the thread of a stream, or who waits for one, looks before it sleeps: waking costs more than most work.
 const LOOK: Duration = Duration::from_micros(50);
+
+/// How often the thread of a stream looks after a task that nobody else comes by for.
+const FALLBACK: Duration = Duration::from_millis(1);
+
+/// Streams whose tasks have begun and are not done.
+static BEGUN: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+
+/// Goes on with the tasks that have begun, on whatever streams. Whether anything was done.
+pub(crate) fn advance_tasks() -> bool {
+    let mut moved = false;
+    let mut at = 0;
+    loop {
+        let Some(begun) = BEGUN.try_lock() else {
+            return moved;
+        };
+        let Some(stream) = begun.get(at).cloned() else {
+            return moved;
+        };
+        drop(begun);
+        moved |= stream.advance();
+        at += 1;
+    }
+}
 
 impl Stream {
     /// A stream with nothing in it.
@@ -59,6 +90,11 @@ impl Stream {
     /// Puts work behind what is there.
     pub fn push(&self, work: impl FnOnce() + Send + 'static) {
         self.put(Item::Work(Box::new(work)));
+    }
+
+    /// Puts a task behind what is there, which is called, on any thread, until it says that it is done.
+    pub(crate) fn push_task(&self, task: impl FnMut() -> Progress + Send + 'static) {
+        self.put(Item::Task(Box::new(task)));
     }
 
     /// Marks a record of an event once everything before is done.
@@ -99,44 +135,76 @@ impl Stream {
         self.0.ready.notify_all();
     }
 
-    /// Goes on with this stream, and with those that have waited for it, as far as no thread is needed.
-    fn advance(&self) {
+    /// Goes on with this stream, and with those that have waited for it, as far as its thread is not needed. Whether a
+    /// task has done anything.
+    fn advance(&self) -> bool {
+        let mut moved = false;
         let mut streams = vec![self.clone()];
         while let Some(stream) = streams.pop() {
-            stream.step(&mut streams);
+            moved |= stream.step(&mut streams);
         }
+        moved
     }
 
-    /// Goes on with this stream; adds those that have waited for it.
-    fn step(&self, released: &mut Vec<Stream>) {
+    /// Goes on with this stream; adds those that have waited for it. Whether a task has done anything.
+    fn step(&self, released: &mut Vec<Stream>) -> bool {
+        let mut moved = false;
         let mut state = self.0.state.lock();
         while !state.busy {
-            match state.queue.front() {
-                Some(Item::Mark(event, mark)) => event.reach(*mark, released),
+            match state.queue.pop_front() {
+                Some(Item::Mark(event, mark)) => event.reach(mark, released),
                 Some(Item::Wait(event, mark)) => {
                     let is_over = match state.held_up {
-                        true => event.is_reached(*mark),
-                        false => !event.hold(*mark, self),
+                        true => event.is_reached(mark),
+                        false => !event.hold(mark, self),
                     };
                     state.held_up = !is_over;
                     if !is_over {
-                        return;
+                        state.queue.push_front(Item::Wait(event, mark));
+                        break;
                     }
                 }
-                Some(Item::Work(_)) => {
-                    if !std::mem::replace(&mut state.started, true) {
-                        let inner = Arc::clone(&self.0);
-                        thread::spawn(move || inner.work());
+                Some(Item::Task(mut task)) => {
+                    state.busy = true;
+                    drop(state);
+                    let progress = task();
+                    state = self.0.state.lock();
+                    state.busy = false;
+                    moved |= progress != Progress::Stuck;
+                    let done = progress == Progress::Done;
+                    if state.begun == done {
+                        state.begun = !done;
+                        self.note(!done);
                     }
-                    self.0.ready.notify_all();
-                    return;
+                    if !done {
+                        state.queue.push_front(Item::Task(task));
+                        self.0.need(&mut state);
+                        break;
+                    }
+                }
+                Some(work @ Item::Work(_)) => {
+                    state.queue.push_front(work);
+                    self.0.need(&mut state);
+                    break;
                 }
                 None => {
                     self.0.idle.notify_all();
-                    return;
+                    if state.closed {
+                        self.0.ready.notify_all();
+                    }
+                    break;
                 }
             }
-            state.queue.pop_front();
+        }
+        moved
+    }
+
+    /// Notes whether its task has begun.
+    fn note(&self, begun: bool) {
+        let mut streams = BEGUN.lock();
+        match begun {
+            true => streams.push(self.clone()),
+            false => streams.retain(|other| !Arc::ptr_eq(&other.0, &self.0)),
         }
     }
 }
@@ -147,31 +215,60 @@ impl State {
     }
 
     fn has_work(&self) -> bool {
-        matches!(self.queue.front(), Some(Item::Work(_)))
+        !self.busy && matches!(self.queue.front(), Some(Item::Work(_)))
+    }
+
+    fn has_task(&self) -> bool {
+        !self.busy && matches!(self.queue.front(), Some(Item::Task(_)))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.closed && self.is_idle()
     }
 }
 
 impl Inner {
+    /// There is something for the thread.
+    fn need(self: &Arc<Self>, state: &mut State) {
+        if !std::mem::replace(&mut state.started, true) {
+            let inner = Arc::clone(self);
+            thread::spawn(move || inner.work());
+        }
+        let asleep = std::mem::take(&mut state.asleep);
+        if state.has_work() || asleep {
+            self.ready.notify_all();
+        }
+    }
+
     fn work(self: Arc<Self>) {
+        let stream = Stream(Arc::clone(&self));
         loop {
-            self.look(|state| state.has_work() || (state.closed && state.queue.is_empty()));
+            self.look(|state| state.has_work() || state.has_ended());
             let mut state = self.state.lock();
             let work = loop {
                 if state.has_work()
                     && let Some(Item::Work(work)) = state.queue.pop_front()
                 {
-                    break work;
+                    state.busy = true;
+                    break Some(work);
                 }
-                if state.closed && state.queue.is_empty() {
+                if state.has_ended() {
                     return;
                 }
-                self.ready.wait(&mut state);
+                if state.queue.is_empty() && !state.busy {
+                    state.asleep = true;
+                    self.ready.wait(&mut state);
+                    state.asleep = false;
+                } else if self.ready.wait_for(&mut state, FALLBACK).timed_out() && state.has_task() {
+                    break None;
+                }
             };
-            state.busy = true;
             drop(state);
-            work();
-            self.state.lock().busy = false;
-            Stream(Arc::clone(&self)).advance();
+            if let Some(work) = work {
+                work();
+                self.state.lock().busy = false;
+            }
+            stream.advance();
         }
     }
 
@@ -207,6 +304,40 @@ mod tests {
             receiver.try_iter().collect::<Vec<_>>(),
             (0..100).collect::<Vec<_>>()
         );
+        stream.close();
+    }
+
+    #[test]
+    fn a_task_is_looked_after_by_whoever_comes_and_by_the_thread_if_nobody_does() {
+        let stream = Stream::new();
+        let (go, wait) = mpsc::channel::<()>();
+        stream.push_task(move || match wait.try_recv() {
+            Ok(()) => Progress::Done,
+            Err(_) => Progress::Stuck,
+        });
+        let (say, hear) = mpsc::channel();
+        let early = say.clone();
+        stream.push_task(move || {
+            early.send(thread::current().id()).unwrap();
+            Progress::Done
+        });
+        assert!(!advance_tasks() && !stream.is_idle());
+        go.send(()).unwrap();
+        // The thread may have come first.
+        advance_tasks();
+        stream.synchronize();
+        hear.recv().unwrap();
+        let mut calls = 0;
+        stream.push_task(move || {
+            calls += 1;
+            if calls < 3 {
+                return Progress::Moved;
+            }
+            say.send(thread::current().id()).unwrap();
+            Progress::Done
+        });
+        stream.synchronize();
+        assert_ne!(hear.recv().unwrap(), thread::current().id());
         stream.close();
     }
 
