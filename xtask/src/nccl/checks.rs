@@ -204,6 +204,7 @@ impl Bench<'_> {
             device: self.device,
             ranks: check.ranks,
             protocol: check.protocol,
+            buffer: None,
             scenario: &check.scenario,
             faults: check.faults,
             cure: check.cure,

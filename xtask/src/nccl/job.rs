@@ -25,6 +25,8 @@ pub(crate) struct Job<'a> {
     pub(crate) ranks: u8,
     /// `NCCL_PROTO`.
     pub(crate) protocol: &'a str,
+    /// `NCCL_BUFFSIZE`, if not NCCL's own choice.
+    pub(crate) buffer: Option<u32>,
     /// Arguments of `usb4-nccl-rank` after those about the job.
     pub(crate) scenario: &'a [&'a str],
     /// What is to go wrong on the soft cable: `USB4_SOFT_FAULTS`.
@@ -199,6 +201,9 @@ impl Job<'_> {
             .env("NCCL_CUMEM_ENABLE", "0")
             .env("NCCL_CUMEM_HOST_ENABLE", "0")
             .env("NCCL_RAS_ENABLE", "0");
+        if let Some(bytes) = self.buffer {
+            command.env("NCCL_BUFFSIZE", bytes.to_string());
+        }
         match self.net {
             Net::Socket => {
                 command.env("NCCL_NET", "Socket");

@@ -20,7 +20,7 @@ use place::Place;
 use std::collections::VecDeque;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use work::{Block, Launch};
 
 /// How slots are used.
@@ -61,6 +61,9 @@ pub fn take_busy_time() -> u64 {
     BUSY.swap(0, Ordering::Relaxed)
 }
 
+/// How long a kernel goes on at most before NCCL's thread, which may be the caller, has its turn.
+const TURN: Duration = Duration::from_micros(20);
+
 /// A kernel that was launched.
 ///
 /// What cannot be emulated ends the process: going on would be a hang or wrong data.
@@ -82,7 +85,7 @@ impl Kernel {
         }
     }
 
-    /// Does what can be done now. It is done as well when NCCL has raised the communicator's abort flag.
+    /// Does what can be done now, for about [`TURN`] at most. It is done as well when NCCL has raised the communicator's abort flag.
     pub(crate) fn advance(&mut self) -> Progress {
         let Some(layout) = layout::chosen() else {
             unsupported("a kernel of this release");
@@ -97,9 +100,9 @@ impl Kernel {
             let blocks = channels.take(self.blocks as usize).enumerate();
             blocks.map(|(at, channel)| Block::new(at, channel)).collect()
         });
+        let began = Instant::now();
         let mut progress = Progress::Stuck;
-        while !running.is_empty() {
-            let began = Instant::now();
+        loop {
             let before = running.len();
             let mut moved = false;
             running.retain_mut(|block| match block.step(&launch) {
@@ -111,18 +114,27 @@ impl Kernel {
                 Progress::Done => false,
             });
             if moved || running.len() < before {
-                let spent = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                BUSY.fetch_add(spent, Ordering::Relaxed);
                 progress = Progress::Moved;
-                continue;
-            }
-            let abort = place.place(args::COMM).place(comm::ABORT_FLAG);
-            if !abort.is_null() && abort.load_u32() != 0 {
+            } else {
+                let abort = place.place(args::COMM).place(comm::ABORT_FLAG);
+                if !abort.is_null() && abort.load_u32() != 0 {
+                    running.clear();
+                }
                 break;
             }
-            return progress;
+            if running.is_empty() || began.elapsed() > TURN {
+                break;
+            }
         }
-        Progress::Done
+        if progress == Progress::Moved {
+            let spent = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            BUSY.fetch_add(spent, Ordering::Relaxed);
+        }
+        if running.is_empty() {
+            Progress::Done
+        } else {
+            progress
+        }
     }
 }
 
