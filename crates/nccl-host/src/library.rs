@@ -6,6 +6,7 @@ use crate::patch::{self, Thunks};
 use crate::runtime;
 use crate::symbols;
 use anyhow::{Context, Result, bail};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -114,12 +115,25 @@ impl Library {
     }
 }
 
+/// Calls in vain before the scheduler is asked: it costs more than the network takes, and what is waited for is near.
+const YIELD_AFTER: u32 = 8;
+
 /// `sched_yield`, for NCCL's threads: one that has nothing to do lends its processor to the GPU.
 ///
 /// On a machine with fewer processors than threads, kernels with threads of their own would have each message wait for
 /// some turns of the scheduler, which is longer than what is looked at here.
 extern "C" fn lend() -> c_int {
-    if !runtime::advance_tasks() {
+    thread_local! {
+        /// Calls in a row in which there was nothing to do.
+        static VAIN: Cell<u32> = const { Cell::new(0) };
+    }
+    let vain = if runtime::advance_tasks() {
+        0
+    } else {
+        VAIN.get() + 1
+    };
+    VAIN.set(vain % YIELD_AFTER);
+    if vain == YIELD_AFTER {
         std::thread::yield_now();
     }
     0
