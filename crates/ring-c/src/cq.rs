@@ -4,11 +4,12 @@ use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use usb4_ffi::{boundary, boundary_or};
+use usb4_ffi::boundary_or;
 use usb4_ring::{Completion, Cq, Op, Status};
 
 use crate::device::usb4ring_device;
 use crate::error::{given, run};
+use crate::object::{give, take_back};
 use crate::types::usb4ring_completion;
 
 /// A completion queue.
@@ -28,12 +29,9 @@ pub unsafe extern "C" fn usb4ring_create_cq(
     depth: u32,
     out: *mut *mut usb4ring_cq,
 ) -> c_int {
-    run(|| {
-        let cq = given(device)?.0.create_cq(depth)?;
-        // SAFETY: a place for a pointer, says the caller.
-        unsafe { out.write(Box::into_raw(Box::new(usb4ring_cq(cq)))) };
-        Ok(0)
-    })
+    let create = || Ok(usb4ring_cq(given(device)?.0.create_cq(depth)?));
+    // SAFETY: a place for a pointer, says the caller.
+    run(|| unsafe { give(out, create) })
 }
 
 /// Gives a queue back; NULL is none.
@@ -42,10 +40,8 @@ pub unsafe extern "C" fn usb4ring_create_cq(
 /// It is there, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_destroy_cq(cq: *mut usb4ring_cq) {
-    if !cq.is_null() {
-        // SAFETY: made of a box here, and the caller gives it back.
-        boundary(|| drop(unsafe { Box::from_raw(cq) }));
-    }
+    // SAFETY: the caller's promise.
+    unsafe { take_back(cq) };
 }
 
 /// Takes completions.

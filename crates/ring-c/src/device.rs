@@ -2,10 +2,11 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use usb4_ffi::{boundary, boundary_or};
+use usb4_ffi::boundary_or;
 use usb4_ring::{Device, PeerState};
 
 use crate::error::{Failure, given, run};
+use crate::object::{give, take_back};
 use crate::types::{usb4ring_info, usb4ring_peer};
 
 /// An open device.
@@ -20,21 +21,19 @@ const PROCESS_MEMORY: u32 = 1;
 /// `name` is NULL or a string, `out` a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_open(name: *const c_char, out: *mut *mut usb4ring_device) -> c_int {
-    run(|| {
-        let device = if name.is_null() {
-            Device::open_env()?
-        } else {
-            // SAFETY: a string, says the caller.
-            let name = unsafe { CStr::from_ptr(name) };
-            let name = name
-                .to_str()
-                .map_err(|_| Failure::Own(libc::EINVAL, "the device's name is not UTF-8"))?;
-            Device::open(name)?
-        };
-        // SAFETY: a place for a pointer, says the caller.
-        unsafe { out.write(Box::into_raw(Box::new(usb4ring_device(device)))) };
-        Ok(0)
-    })
+    let open = || {
+        if name.is_null() {
+            return Ok(usb4ring_device(Device::open_env()?));
+        }
+        // SAFETY: a string, says the caller.
+        let name = unsafe { CStr::from_ptr(name) };
+        let name = name
+            .to_str()
+            .map_err(|_| Failure::Own(libc::EINVAL, "the device's name is not UTF-8"))?;
+        Ok(usb4ring_device(Device::open(name)?))
+    };
+    // SAFETY: a place for a pointer, says the caller.
+    run(|| unsafe { give(out, open) })
 }
 
 /// Closes a device; NULL is none.
@@ -43,10 +42,8 @@ pub unsafe extern "C" fn usb4ring_open(name: *const c_char, out: *mut *mut usb4r
 /// It is open, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_close(device: *mut usb4ring_device) {
-    if !device.is_null() {
-        // SAFETY: `usb4ring_open` made it of a box, and the caller gives it back.
-        boundary(|| drop(unsafe { Box::from_raw(device) }));
-    }
+    // SAFETY: the caller's promise.
+    unsafe { take_back(device) };
 }
 
 /// What a device is and can do.

@@ -8,6 +8,7 @@ use usb4_ring::{AddressHandle, Endpoint, EndpointConfig, EndpointKind, Rqe, Sour
 use crate::cq::usb4ring_cq;
 use crate::device::usb4ring_device;
 use crate::error::{Failure, given, run};
+use crate::object::{give, take_back};
 use crate::types::{usb4ring_addr, usb4ring_ep_config, usb4ring_request};
 
 /// An endpoint.
@@ -26,7 +27,7 @@ pub unsafe extern "C" fn usb4ring_create_ep(
     recv_cq: Option<&usb4ring_cq>,
     out: *mut *mut usb4ring_ep,
 ) -> c_int {
-    run(|| {
+    let create = || {
         let config = config.copied().unwrap_or_default();
         let usual = EndpointConfig::default();
         let kind = match config.kind {
@@ -49,10 +50,10 @@ pub unsafe extern "C" fn usb4ring_create_ep(
         let endpoint = given(device)?
             .0
             .create_endpoint(&wanted, &send_cq.0, &recv_cq.0)?;
-        // SAFETY: a place for a pointer, says the caller.
-        unsafe { out.write(Box::into_raw(Box::new(usb4ring_ep(endpoint)))) };
-        Ok(0)
-    })
+        Ok(usb4ring_ep(endpoint))
+    };
+    // SAFETY: a place for a pointer, says the caller.
+    run(|| unsafe { give(out, create) })
 }
 
 /// Closes an endpoint; NULL is none.
@@ -61,10 +62,8 @@ pub unsafe extern "C" fn usb4ring_create_ep(
 /// It is there, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_destroy_ep(ep: *mut usb4ring_ep) {
-    if !ep.is_null() {
-        // SAFETY: made of a box here, and the caller gives it back.
-        boundary(|| drop(unsafe { Box::from_raw(ep) }));
-    }
+    // SAFETY: the caller's promise.
+    unsafe { take_back(ep) };
 }
 
 /// An endpoint's address.

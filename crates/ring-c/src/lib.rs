@@ -13,6 +13,7 @@ mod device;
 mod endpoint;
 mod error;
 mod memory;
+mod object;
 mod types;
 
 pub use cq::*;

@@ -2,11 +2,11 @@
 
 use std::ffi::{c_int, c_void};
 
-use usb4_ffi::boundary;
 use usb4_ring::{Access, MemoryRegion};
 
 use crate::device::usb4ring_device;
 use crate::error::{Failure, given, run};
+use crate::object::{give, take_back};
 use crate::types::usb4ring_region;
 
 /// A memory region.
@@ -41,12 +41,9 @@ pub unsafe extern "C" fn usb4ring_alloc(
     access: u32,
     out: *mut *mut usb4ring_mr,
 ) -> c_int {
-    run(|| {
-        let region = given(device)?.0.alloc(len, rights(access)?)?;
-        // SAFETY: a place for a pointer, says the caller.
-        unsafe { out.write(Box::into_raw(Box::new(usb4ring_mr(region)))) };
-        Ok(0)
-    })
+    let alloc = || Ok(usb4ring_mr(given(device)?.0.alloc(len, rights(access)?)?));
+    // SAFETY: a place for a pointer, says the caller.
+    run(|| unsafe { give(out, alloc) })
 }
 
 /// Registers memory.
@@ -62,14 +59,14 @@ pub unsafe extern "C" fn usb4ring_register(
     access: u32,
     out: *mut *mut usb4ring_mr,
 ) -> c_int {
-    run(|| {
+    let register = || {
         let device = &given(device)?.0;
         // SAFETY: the caller's promise.
         let region = unsafe { device.register(start.cast(), len, rights(access)?)? };
-        // SAFETY: a place for a pointer, says the caller.
-        unsafe { out.write(Box::into_raw(Box::new(usb4ring_mr(region)))) };
-        Ok(0)
-    })
+        Ok(usb4ring_mr(region))
+    };
+    // SAFETY: a place for a pointer, says the caller.
+    run(|| unsafe { give(out, register) })
 }
 
 /// What requests and peers name it by.
@@ -96,8 +93,6 @@ pub unsafe extern "C" fn usb4ring_get_region(mr: Option<&usb4ring_mr>, region: *
 /// It is registered, and nobody uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_deregister(mr: *mut usb4ring_mr) {
-    if !mr.is_null() {
-        // SAFETY: made of a box here, and the caller gives it back.
-        boundary(|| drop(unsafe { Box::from_raw(mr) }));
-    }
+    // SAFETY: the caller's promise.
+    unsafe { take_back(mr) };
 }
