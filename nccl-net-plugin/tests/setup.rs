@@ -316,3 +316,23 @@ fn threads_with_communicators_of_their_own_and_shared_ones_do_not_disturb_each_o
     ok(shared.finalize());
     assert_eq!(warnings(""), Vec::<String>::new());
 }
+
+#[test]
+fn a_peer_that_closes_connections_in_use_is_warned_of_once() {
+    let _alone = alone();
+    let (a, b) = (Context::new(), Context::new());
+    let pairs = [pair(a, b), pair(a, b), pair(a, b)];
+    let sources = pairs.map(|(tx, _)| Memory::new(tx, pattern(1 << 20, 1)));
+    // Too long to go without a receive.
+    let sends: Vec<Request> = sources.iter().map(|source| send(source, 0, 1 << 20)).collect();
+    for (_, rx) in pairs {
+        close_recv(rx);
+    }
+    for request in sends {
+        let code = until("an error", || request.test().err());
+        assert_eq!(code, ncclRemoteError);
+    }
+    assert_eq!(warnings("it has closed the connection").len(), 1, "{:?}", log());
+    ok(a.finalize());
+    ok(b.finalize());
+}

@@ -26,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) probing: bool,
     /// It is gone.
     pub(crate) failed: bool,
+    /// The log says that it has closed connections that were in use.
+    pub(crate) closing_told: bool,
     /// What the device calls it.
     source: Option<SourceId>,
 }
@@ -80,6 +82,7 @@ impl Peers {
             users: 0,
             probing: false,
             failed: false,
+            closing_told: false,
             source: None,
         };
         if self.table.is_full() {

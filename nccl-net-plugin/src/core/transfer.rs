@@ -131,7 +131,7 @@ impl Inner {
         let stale = || Fault::internal("a request that is done already, or never was");
         let key = found.ok_or_else(stale)?;
         let comm = self.comms.get_mut(key).ok_or_else(stale)?;
-        let state = comm.common.state;
+        let (state, peer) = (comm.common.state, comm.common.peer);
         let is_hopeless = match &mut comm.side {
             Side::Send(send) => {
                 let request = *send.requests.find(slot, own).ok_or_else(stale)?;
@@ -155,7 +155,11 @@ impl Inner {
             State::Closed if is_hopeless => {
                 let why =
                     "it has closed the connection, or given its buffers back, while messages were under way";
-                self.fail_with(key, Blame::Peer, why, Level::Warn);
+                // A peer that gives up closes all its connections.
+                let told = (self.peers.get_mut(peer))
+                    .is_some_and(|peer| std::mem::replace(&mut peer.closing_told, true));
+                let level = if told { Level::Info } else { Level::Warn };
+                self.fail_with(key, Blame::Peer, why, level);
                 Err(Fault::told(Blame::Peer))
             }
             State::Open | State::Closed => Ok(None),
