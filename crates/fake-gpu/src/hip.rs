@@ -26,7 +26,7 @@ const PEER_ACCESS_UNSUPPORTED: Status = 217;
 const NOT_READY: Status = 600;
 const NOT_SUPPORTED: Status = 801;
 
-const BUS_ID: &CStr = c"0000:01:00.0";
+const BUS_ID: &CStr = c"0000:fe:00.0";
 
 /// Declares functions that only say that they went well, or did not.
 macro_rules! answers {
@@ -141,7 +141,7 @@ const PROPERTY_INTS: &[(usize, c_int)] = &[
     (280, 1024), // maxThreadsPerBlock
     (328, 9),    // major
     (336, 60),   // multiProcessorCount
-    (368, 1),    // pciBusID
+    (368, 0xfe), // pciBusID
     (388, 1),    // canMapHostMemory
     (392, 906),  // gcnArch
 ];

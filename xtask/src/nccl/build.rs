@@ -13,7 +13,7 @@ use std::time::Duration;
 const TOPOLOGY: &str = concat!(
     r#"<system version="1">"#,
     r#"<cpu numaid="0" affinity="ffffffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="85">"#,
-    r#"<pci busid="0000:01:00.0" class="0x030200" vendor="0x10de" device="0x20b0" "#,
+    r#"<pci busid="0000:fe:00.0" class="0x030200" vendor="0x10de" device="0x20b0" "#,
     r#"subsystem_vendor="0x10de" subsystem_device="0x134f" link_speed="16 GT/s" link_width="16">"#,
     r#"<gpu dev="0" sm="80" gdr="0"/>"#,
     "</pci></cpu></system>\n"
@@ -23,7 +23,7 @@ const TOPOLOGY: &str = concat!(
 const RCCL_TOPOLOGY: &str = concat!(
     r#"<system version="2">"#,
     r#"<cpu numaid="0" affinity="ffffffff" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">"#,
-    r#"<pci busid="0000:01:00.0" class="0x038000" vendor="0x1002" device="0x66a1" "#,
+    r#"<pci busid="0000:fe:00.0" class="0x038000" vendor="0x1002" device="0x66a1" "#,
     r#"subsystem_vendor="0x1002" subsystem_device="0x834" link_speed="16 GT/s" link_width="16">"#,
     r#"<gpu dev="0" sm="90" gcn="906" arch="38911" gdr="0"/>"#,
     "</pci></cpu></system>\n"

@@ -18,8 +18,8 @@ table! {
 /// CUDA 12.9, what the wheels are built with or older.
 const VERSION: c_int = 12_090;
 
-/// Where the topology file has the GPU.
-const BUS_ID: &CStr = c"0000:01:00.0";
+/// Where the topology file has the GPU: NCCL looks at what is really there first, so where hardly a machine has anything.
+const BUS_ID: &CStr = c"0000:fe:00.0";
 
 const SHARED_MEMORY: c_int = 160 * 1024;
 
@@ -109,7 +109,7 @@ const PROPERTY_INTS: &[(usize, c_int)] = &[
     (360, 8),             // major
     (388, 16),            // multiProcessorCount
     (400, 1),             // canMapHostMemory
-    (584, 1),             // pciBusID
+    (584, 0xfe),          // pciBusID
     (604, 1),             // unifiedAddressing
     (696, SHARED_MEMORY), // sharedMemPerBlockOptin
 ];
