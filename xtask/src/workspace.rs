@@ -12,9 +12,10 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// Cargo's target folder.
+/// Cargo's target folder. A relative one counts from where [`cargo`] runs.
 pub(crate) fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    let wanted = std::env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty());
+    root().join(wanted.unwrap_or_else(|| "target".into()))
 }
 
 /// Where commands leave logs and what they build.

@@ -59,6 +59,13 @@ const DATA: &[&str] = &[
     "usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
     // pthread_cancel loads it.
     "usr/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    // Of NCCL and of MPIs, which are not of the tree.
+    "usr/lib/x86_64-linux-gnu/libdl.so.2",
+    "usr/lib/x86_64-linux-gnu/libpthread.so.0",
+    "usr/lib/x86_64-linux-gnu/librt.so.1",
+    "usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+    "usr/lib/x86_64-linux-gnu/libutil.so.1",
+    "usr/lib/x86_64-linux-gnu/libz.so.1",
     "usr/share/misc/pci.ids",
 ];
 
@@ -72,6 +79,8 @@ const MODULES: &[&str] = &[
     "rdma_ucm",
     "udmabuf",
     "virtio_net",
+    "9p",
+    "9pnet_virtio",
 ];
 
 const KMOD_NAMES: [&str; 6] = ["depmod", "insmod", "lsmod", "modinfo", "modprobe", "rmmod"];

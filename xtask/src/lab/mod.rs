@@ -2,6 +2,7 @@
 //!
 //! [`tree`] unpacks what guests and their modules are made of; [`image`] makes their root file system of it;
 //! [`session`] boots them, with the emulator ([`emulator`]) between them, and runs commands in them over [`agent`].
+//! [`shared`] makes them the hosts of jobs that could as well run on this machine.
 
 mod agent;
 mod bench;
@@ -21,7 +22,8 @@ mod pool;
 mod preflight;
 mod qemu;
 mod run;
-mod session;
+pub(crate) mod session;
+pub(crate) mod shared;
 mod shell;
 mod suites;
 mod switch;

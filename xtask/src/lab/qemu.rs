@@ -22,6 +22,21 @@ pub(crate) struct Machine {
     pub(crate) network: (PathBuf, PathBuf),
     /// Put an IOMMU between devices and memory.
     pub(crate) iommu: bool,
+    /// Folders of this machine that it can mount by the names [`share_name`] gives.
+    pub(crate) shares: Vec<Share>,
+}
+
+/// A folder of this machine that guests have at the same path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) folder: PathBuf,
+    /// Guests may write to it, and see at once what others have written there.
+    pub(crate) writable: bool,
+}
+
+/// The name by which the kernel of a guest knows the share at this place in the list.
+pub(crate) fn share_name(place: usize) -> String {
+    format!("share{place}")
 }
 
 impl Machine {
@@ -88,6 +103,18 @@ impl Machine {
                 mac(self.guest)
             ),
         ]);
+        for (place, share) in self.shares.iter().enumerate() {
+            let name = share_name(place);
+            // QEMU takes two commas for one.
+            let path = share.folder.display().to_string().replace(',', ",,");
+            let only = if share.writable { "" } else { ",readonly=on" };
+            command.args([
+                "-fsdev",
+                &format!("local,id={name},path={path},security_model=none{only}"),
+                "-device",
+                &format!("virtio-9p-pci,fsdev={name},mount_tag={name}"),
+            ]);
+        }
         for path in &self.routers {
             // `socket` is a structure, which only the JSON form can express.
             let path = path.display();
@@ -144,6 +171,7 @@ mod tests {
             agent: "/s/a".into(),
             network: ("/s/n1".into(), "/s/n".into()),
             iommu: false,
+            shares: vec![],
         }
     }
 
@@ -168,6 +196,24 @@ mod tests {
             "{line}"
         );
         assert!(line.contains("lab.guest=1") && !line.contains("iommu"), "{line}");
+    }
+
+    #[test]
+    fn a_folder_is_shared_by_its_path_whatever_that_is() {
+        let mut machine = machine();
+        machine.shares = ["/a", "/b,c"]
+            .map(|folder| Share {
+                folder: folder.into(),
+                writable: folder == "/a",
+            })
+            .to_vec();
+        let line = line(&machine);
+        for part in [
+            "-fsdev local,id=share0,path=/a,security_model=none -device virtio-9p-pci,fsdev=share0,mount_tag=share0 ",
+            "-fsdev local,id=share1,path=/b,,c,security_model=none,readonly=on -device",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
     }
 
     #[test]

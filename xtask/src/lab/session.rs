@@ -11,7 +11,8 @@ use super::image;
 use super::kernel_log;
 use super::module;
 use super::preflight;
-use super::qemu::Machine;
+use super::qemu::{Machine, Share};
+use super::shared;
 use super::switch::{self, Switch};
 use super::tree::{Kernel, Tree};
 use crate::interrupt;
@@ -52,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) module: bool,
     /// Files for the guests: where, and which.
     pub(crate) files: Vec<(String, PathBuf)>,
+    /// Guests have this machine's folders for jobs, see [`shared`].
+    pub(crate) shared: bool,
     /// After this QEMU and the emulator are ended whatever happens.
     pub(crate) limit: Duration,
 }
@@ -71,6 +74,7 @@ impl Plan {
             iommu: false,
             module: false,
             files: vec![],
+            shared: false,
             limit: Duration::from_secs(1800),
         })
     }
@@ -114,6 +118,7 @@ impl Lab {
         let guests = plan.topology.hosts;
         let many = if guests == 1 { "guest" } else { "guests" };
         let mut task = Task::start(format!("boot {guests} {many} with {}", kernel.release), None);
+        let shares = if plan.shared { shared::folders()? } else { vec![] };
         let folder = Folder::create()?;
         let initrd = folder.join("initrd");
         write_initrd(&initrd, &base, &agent, &files)?;
@@ -131,7 +136,11 @@ impl Lab {
         )?;
         let switch = Switch::start(folder.path(), guests)?;
         let booting: Vec<Booting> = (0..guests)
-            .map(|guest| Booting::start(guest, plan, &tree, &kernel, &folder, &emulator, &switch, &logs))
+            .map(|guest| {
+                Booting::start(
+                    guest, plan, &shares, &tree, &kernel, &folder, &emulator, &switch, &logs,
+                )
+            })
             .collect::<Result<_>>()?;
         let deadline = Instant::now() + BOOT;
         let guests = booting
@@ -141,6 +150,9 @@ impl Lab {
         if plan.module {
             guests.iter().try_for_each(|guest| guest.sh("depmod").map(drop))?;
         }
+        guests
+            .iter()
+            .try_for_each(|guest| shared::mount(guest, &shares))?;
         task.done("they take commands");
         Ok(Lab {
             guests,
@@ -329,6 +341,7 @@ impl Booting {
     fn start(
         number: usize,
         plan: &Plan,
+        shares: &[Share],
         tree: &Tree,
         kernel: &Kernel,
         folder: &Folder,
@@ -357,6 +370,7 @@ impl Booting {
             agent: agent_path,
             network: switch.port(number),
             iommu: plan.iommu,
+            shares: shares.to_vec(),
         };
         let mut command = tree.program("usr/bin/qemu-system-x86_64");
         machine.arguments(&tree.root, &mut command);
@@ -436,6 +450,8 @@ fn write_initrd(to: &Path, base: &Path, agent: &Path, files: &[(String, PathBuf)
     own.file("etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/bash\n");
     own.file("etc/group", 0o644, "root:x:0:\n");
     own.file("etc/hosts", 0o644, "127.0.0.1 localhost\n");
+    own.file("etc/nsswitch.conf", 0o644, "hosts: files\n");
+    own.file(shared::RSH.trim_start_matches('/'), 0o755, shared::RSH_SCRIPT);
     own.file("root/.bashrc", 0o644, "PS1='\\h:\\w# '\nalias ll='ls -l'\n");
     own.copy("usr/bin/usb4-lab-agent", agent)?;
     for (inside, path) in files {

@@ -10,7 +10,7 @@ mod faults;
 mod kmod;
 pub(crate) mod net;
 mod rails;
-mod rdma;
+pub(super) mod rdma;
 mod skeleton;
 mod stock;
 

@@ -35,7 +35,7 @@ pub(super) fn plan(plan: &mut Plan) -> Result<()> {
 }
 
 /// Loads the module everywhere; returns when the link is up.
-pub(super) fn prepare(lab: &mut Lab) -> Result<()> {
+pub(in crate::lab) fn prepare(lab: &mut Lab) -> Result<()> {
     let from = ends(lab);
     load(lab)?;
     up(lab, &from)
@@ -183,7 +183,7 @@ pub(super) fn conformance_pair(one: &Guest, other: &Guest) -> Result<String> {
 }
 
 /// Brings up the network beside the cable, once.
-fn network(guest: &Guest) -> Result<()> {
+pub(in crate::lab) fn network(guest: &Guest) -> Result<()> {
     if guest.run("ip addr show dev eth0 | grep -q 'inet '", SETTLE)?.ok() {
         return Ok(());
     }
