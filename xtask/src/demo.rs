@@ -3,6 +3,7 @@
 //! What `ci/demo` runs on a fresh machine: fetches and installs what is missing, builds the provider, runs IMB-MPI1
 //! PingPong and Allreduce with every byte checked on 2 and 4 ranks, and prints one table.
 
+use crate::lab::shared::Place;
 use crate::load::Load;
 use crate::mpi::imb;
 use crate::mpi::launch::{self, Installed, Job, Mpi};
@@ -47,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         provider: "usb4",
         provider_folder: Some(&folder),
         device: device.clone(),
+        place: Place::Here,
     };
     bench.prove_checker()?;
     let mut wrong = 0;
@@ -127,6 +129,7 @@ fn measure(
         args: &args,
         check: None,
         pinned: true,
+        hosts: &[],
     };
     let log = work().join("demo").join(format!("{provider}.log"));
     let outcome = process::run(&mut installed.command(&job), LIMIT, &log, Some(task))?;

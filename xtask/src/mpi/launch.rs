@@ -1,6 +1,7 @@
 //! How each MPI is installed, started, and made to use one libfabric provider and nothing else.
 
 use crate::debian;
+use crate::lab::shared;
 use crate::process;
 use crate::wheel::{INTEL_MPI, MPICH, OPEN_MPI};
 use crate::workspace::{root, work};
@@ -61,6 +62,17 @@ pub(crate) struct Job<'a> {
     pub(crate) check: Option<(&'a Path, bool)>,
     /// One rank to a core.
     pub(crate) pinned: bool,
+    /// Hosts that ranks are dealt out to, the launcher's first; none: all run where the launcher does.
+    pub(crate) hosts: &'a [String],
+}
+
+impl Job<'_> {
+    /// The hosts with a number of ranks for each.
+    fn slots(&self) -> String {
+        let each = (self.ranks as usize).div_ceil(self.hosts.len().max(1));
+        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{host}:{each}")).collect();
+        hosts.join(",")
+    }
 }
 
 pub(crate) fn install(mpi: Mpi) -> Result<Installed> {
@@ -122,6 +134,11 @@ fn compile(source: &str, headers: &Path, output: &str, soname: &str) -> Result<P
 }
 
 impl Installed {
+    /// Whether guests have what it consists of.
+    pub(crate) fn runs_in_guests(&self) -> bool {
+        self.mpi != Mpi::OpenmpiDebian
+    }
+
     /// The command that runs `job`, with an environment of its own.
     pub(crate) fn command(&self, job: &Job<'_>) -> Command {
         let mut command = Command::new(match self.mpi {
@@ -177,6 +194,19 @@ impl Installed {
                 );
             }
         }
+        if !job.hosts.is_empty() && matches!(self.mpi, Mpi::Mpich | Mpi::Impi) {
+            // One to each, then the next round.
+            command.args([
+                "-launcher",
+                "ssh",
+                "-launcher-exec",
+                shared::RSH,
+                "-ppn",
+                "1",
+                "-hosts",
+            ]);
+            command.arg(job.hosts.join(","));
+        }
         command.arg("-n").arg(job.ranks.to_string());
         // Only the ranks get the checker, not the launcher: env sets it on the way.
         if let Some((report, fault)) = job.check {
@@ -216,7 +246,12 @@ impl Installed {
                 format!("{}:{}", abi.display(), self.prefix.join("lib").display()),
             );
             command.args(["--mca", "opal_common_ofi_provider_include", job.provider]);
-            command.args(["--map-by", ":OVERSUBSCRIBE"]);
+            if job.hosts.is_empty() {
+                command.args(["--map-by", ":OVERSUBSCRIBE"]);
+            } else {
+                command.args(["--prtemca", "plm_ssh_agent", shared::RSH]);
+                command.args(["--map-by", "node:OVERSUBSCRIBE", "--host", &job.slots()]);
+            }
         } else {
             command.env("LD_LIBRARY_PATH", abi);
             command.args([
@@ -228,6 +263,53 @@ impl Installed {
         }
         if let Some(folder) = job.provider_folder {
             command.env("FI_PROVIDER_PATH", folder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(mpi: Mpi, ranks: u32, hosts: &[&str]) -> String {
+        let installed = Installed {
+            mpi,
+            prefix: "/mpi".into(),
+            benchmarks: "/imb".into(),
+            checker: "/check.so".into(),
+            translator: None,
+        };
+        let hosts: Vec<String> = hosts.iter().map(|host| host.to_string()).collect();
+        let job = Job {
+            ranks,
+            provider: "usb4",
+            provider_folder: None,
+            device: "soft:a",
+            program: "IMB-MPI1",
+            args: &[],
+            check: None,
+            pinned: false,
+            hosts: &hosts,
+        };
+        let command = installed.command(&job);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn ranks_are_dealt_out_to_hosts_and_without_hosts_stay_where_they_are() {
+        let hosts = ["guest0", "guest1"];
+        let open_mpi = line(Mpi::Openmpi, 4, &hosts);
+        assert!(
+            open_mpi.contains("--map-by node:OVERSUBSCRIBE --host guest0:2,guest1:2 -n 4 "),
+            "{open_mpi}"
+        );
+        let mpich = line(Mpi::Mpich, 2, &hosts);
+        assert!(mpich.contains("-ppn 1 -hosts guest0,guest1 -n 2 "), "{mpich}");
+        for mpi in [Mpi::Openmpi, Mpi::Mpich, Mpi::Impi] {
+            assert!(line(mpi, 2, &hosts).contains(shared::RSH), "{mpi:?}");
+            let here = line(mpi, 2, &[]);
+            assert!(!here.contains("host") && !here.contains(shared::RSH), "{here}");
         }
     }
 }

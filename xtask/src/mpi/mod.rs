@@ -6,11 +6,13 @@
 pub(crate) mod imb;
 pub(crate) mod launch;
 
-use crate::process;
+use crate::interrupt;
+use crate::lab::session::Lab;
+use crate::lab::shared::{self, Place};
 use crate::provider;
 use crate::ui::{Task, Verdict, seconds};
 use crate::workspace::work;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use launch::{Installed, Job, Mpi};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +29,8 @@ pub(crate) struct Args {
     /// Numbers of ranks, one run each. Benchmarks of pairs are left out, by name, where the number is odd.
     #[arg(long, value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u32).range(2..))]
     ranks: Vec<u32>,
-    /// Device for the ranks: `soft` (a cable of its own) or `soft:NAME`.
+    /// Device for the ranks: `soft` (a cable of its own), `soft:NAME`, `soft:NAME,registered`, or `lab` (`/dev/usb4ring` of two
+    /// guests, among which ranks are dealt out).
     #[arg(long, default_value = "soft")]
     device: String,
     /// libfabric provider; others than usb4 show that the runner itself is right.
@@ -138,19 +141,30 @@ impl Program {
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let Suite::Imb = args.suite;
-    let device = device(&args.device)?;
+    interrupt::handle()?;
+    let in_lab = args.device == "lab";
+    let device = match in_lab {
+        true => shared::DEVICE.to_string(),
+        false => device(&args.device)?,
+    };
     let installed = launch::install(args.mpi)?;
+    ensure!(
+        installed.runs_in_guests() || !in_lab,
+        "guests have no Open MPI of this machine's; use --mpi openmpi"
+    );
     let folder = if args.provider == "usb4" {
         Some(provider::folder()?)
     } else {
         None
     };
+    let lab = in_lab.then(|| shared::start("mpi")).transpose()?;
     let bench = Bench {
         installed: &installed,
         name: format!("{}-{}", args.mpi.name(), args.provider),
         provider: &args.provider,
         provider_folder: folder.as_deref(),
         device,
+        place: lab.as_ref().map_or(Place::Here, Place::guests),
     };
     bench.prove_checker()?;
     let mut total = Checked::default();
@@ -168,6 +182,10 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             }
         }
     }
+    drop(bench);
+    if let Some(mut lab) = lab {
+        failures.extend(lab.complaints()?);
+    }
     let what = format!("{} over {}", args.mpi.name(), args.provider);
     if failures.is_empty() {
         Ok(Verdict::new(true, format!("{what}: {runs} runs, {total}")))
@@ -176,16 +194,46 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     }
 }
 
+/// Runs a short job with Open MPI on each number of ranks, in guests that are ready for jobs; what was checked.
+pub(crate) fn in_guests(lab: &Lab, ranks: &[u32]) -> Result<String> {
+    let installed = launch::install(Mpi::Openmpi)?;
+    let folder = provider::folder()?;
+    let bench = Bench {
+        installed: &installed,
+        name: "openmpi-short".into(),
+        provider: "usb4",
+        provider_folder: Some(&folder),
+        device: shared::DEVICE.into(),
+        place: Place::guests(lab),
+    };
+    let mut total = Checked::default();
+    for &ranks in ranks {
+        // From one message a send to the longest that are copied, and those that are read.
+        let args = format!("-iter 4 -msglog 0:17 -npmin {ranks} PingPong Exchange Allreduce Alltoall");
+        let args: Vec<String> = args.split(' ').map(str::to_string).collect();
+        let (_, checked) = bench.job("IMB-MPI1", ranks, &args, false, Duration::from_secs(180), None)?;
+        ensure!(checked.is_right(), "Open MPI on {ranks} ranks: {checked}");
+        total.add(&checked);
+    }
+    Ok(format!("Open MPI: {total}"))
+}
+
 /// `soft` becomes a cable that no other run has.
 pub(crate) fn device(wanted: &str) -> Result<String> {
     match wanted.split_once(':') {
         None if wanted == "soft" => Ok(format!("soft:xtask-{}", std::process::id())),
-        Some(("soft", name)) if !name.contains(',') && !name.is_empty() => Ok(wanted.to_string()),
+        Some(("soft", name)) if is_inline(name) => Ok(wanted.to_string()),
         Some(("soft", name)) if name.contains(",detached") => {
             bail!("--device {wanted}: the provider needs a device in each process; use soft:NAME")
         }
-        _ => bail!("--device {wanted}: use soft or soft:NAME"),
+        _ => bail!("--device {wanted}: use soft, soft:NAME or lab"),
     }
+}
+
+/// Whether `soft:` and this is a device in each process.
+fn is_inline(name: &str) -> bool {
+    let name = name.strip_suffix(",registered").unwrap_or(name);
+    !name.is_empty() && !name.contains(',')
 }
 
 /// What the ranks' checkers report, added up.
@@ -253,6 +301,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) provider: &'a str,
     pub(crate) provider_folder: Option<&'a Path>,
     pub(crate) device: String,
+    pub(crate) place: Place<'a>,
 }
 
 impl Bench<'_> {
@@ -326,8 +375,10 @@ impl Bench<'_> {
     ) -> Result<(String, Checked)> {
         let folder = work().join("mpi/runs");
         fs::create_dir_all(&folder).context("create the folder for runs")?;
+        let hosts = self.place.hosts();
         let stem = format!(
-            "{}-{program}-{ranks}{}",
+            "{}{}-{program}-{ranks}{}",
+            if hosts.is_empty() { "" } else { "lab-" },
             self.name,
             if fault { "-fault" } else { "" }
         );
@@ -336,6 +387,7 @@ impl Bench<'_> {
             let _ = fs::remove_file(format!("{}.{rank}", report.display()));
         }
         let job = Job {
+            hosts: &hosts,
             ranks,
             provider: self.provider,
             provider_folder: self.provider_folder,
@@ -346,7 +398,10 @@ impl Bench<'_> {
             pinned: false,
         };
         let log = folder.join(format!("{stem}.log"));
-        let outcome = process::run(&mut self.installed.command(&job), limit, &log, task)?
+        let mut command = self.installed.command(&job);
+        let outcome = self
+            .place
+            .run(0, &mut command, limit, &log, task, || false)?
             .require(&format!("{program} on {ranks} ranks (log: {})", log.display()))?;
         if !self.installed.used(self.provider, &outcome.text) {
             bail!(
@@ -405,10 +460,19 @@ mod tests {
 
     #[test]
     fn a_device_the_provider_cannot_use_is_refused_before_anything_is_built() {
-        for wrong in ["nope", "soft:", "soft,detached", "soft:a,detached", "/dev/null"] {
+        for wrong in [
+            "nope",
+            "soft:",
+            "soft,detached",
+            "soft:a,detached",
+            "soft:,registered",
+            "/dev/null",
+        ] {
             assert!(device(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(device("soft:a").unwrap(), "soft:a");
+        for right in ["soft:a", "soft:a,registered"] {
+            assert_eq!(device(right).unwrap(), right);
+        }
         assert!(device("soft").unwrap().starts_with("soft:xtask-"));
     }
 }

@@ -95,6 +95,7 @@ fn times(bench: &Bench<'_>, net: Net) -> Result<Vec<Timed>> {
     let job = Job {
         release: bench.release,
         built: bench.built,
+        place: &bench.place,
         net,
         device: bench.device,
         ranks: 2,

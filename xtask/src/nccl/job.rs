@@ -4,7 +4,8 @@ use super::Net;
 use super::build::Built;
 use super::release::Release;
 use super::report::{Report, networks};
-use crate::process::{self, Outcome};
+use crate::lab::shared::Place;
+use crate::process::Outcome;
 use crate::ui::Task;
 use crate::workspace::work;
 use anyhow::{Context, Result, bail};
@@ -19,6 +20,7 @@ use std::time::Duration;
 pub(crate) struct Job<'a> {
     pub(crate) release: &'a Release,
     pub(crate) built: &'a Built,
+    pub(crate) place: &'a Place<'a>,
     pub(crate) net: Net,
     /// `USB4_DEVICE`.
     pub(crate) device: &'a str,
@@ -69,7 +71,8 @@ impl Job<'_> {
                     let mut command = self.command(rank, folder);
                     let log = folder.join(format!("rank.{rank}"));
                     let unwanted = || failed.load(Ordering::Relaxed);
-                    let outcome = process::run_unless(&mut command, self.limit, &log, None, unwanted);
+                    let (place, number) = (self.place, usize::from(rank));
+                    let outcome = place.run(number, &mut command, self.limit, &log, None, unwanted);
                     if !self.as_meant(rank, &outcome) {
                         failed.store(true, Ordering::Relaxed);
                     }
@@ -120,8 +123,12 @@ impl Job<'_> {
 
     /// The logs of the job.
     fn folder(&self) -> PathBuf {
+        let place = match self.place {
+            Place::Here => "",
+            Place::Guests(_) => "lab-",
+        };
         let mut name = format!(
-            "{}-{}-{}-{}-{}",
+            "{place}{}-{}-{}-{}-{}",
             self.release.version,
             self.net.name(),
             self.scenario(),
@@ -192,7 +199,7 @@ impl Job<'_> {
             .env("NCCL_DEBUG", "INFO")
             .env("NCCL_DEBUG_SUBSYS", "INIT,NET,ENV")
             .env("NCCL_DEBUG_FILE", folder.join(format!("nccl.{rank}")))
-            .env("NCCL_SOCKET_IFNAME", "lo")
+            .env("NCCL_SOCKET_IFNAME", self.place.interface())
             // What the host does not emulate (docs/spec/nccl-host.md).
             .env("NCCL_ALGO", "Ring")
             .env("NCCL_PROTO", self.protocol)

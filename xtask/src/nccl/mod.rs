@@ -1,7 +1,8 @@
 //! `cargo xtask nccl`: stock releases of NCCL over the net plugin, on a machine without a GPU.
 //!
-//! Each rank is a process of its own and a host of its own to NCCL (`crates/nccl-host`). Everything is run over NCCL's
-//! socket transport first: what fails there is a fault of the emulation, not of the plugin. Start at [`checks`].
+//! Each rank is a process of its own and a host of its own to NCCL (`crates/nccl-host`), on this machine or in guests of the
+//! lab. On this machine everything is run over NCCL's socket transport first: what fails there is a fault of the emulation,
+//! not of the plugin. Start at [`checks`].
 
 mod build;
 mod checks;
@@ -12,21 +13,27 @@ mod report;
 mod rules;
 
 use crate::interrupt;
+use crate::lab::session::Lab;
+use crate::lab::shared::{self, Place};
 use crate::ui::Verdict;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use build::Built;
-use checks::Tally;
+use checks::{Extent, Tally};
 use release::Release;
+
+/// The release that is run where there is no word of another.
+const NEWEST: &str = "2.30.7";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Releases of NCCL, and `rccl` for Debian's RCCL; those whose kernels are not emulated are only initialised.
-    #[arg(long, value_delimiter = ',', default_value = "2.30.7")]
+    #[arg(long, value_delimiter = ',', default_value = NEWEST)]
     nccl: Vec<String>,
     /// Numbers of ranks.
     #[arg(long, value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u8).range(2..=16))]
     ranks: Vec<u8>,
-    /// Device for the ranks: `soft` (a cable of its own) or `soft:NAME`.
+    /// Device for the ranks: `soft` (a cable of its own), `soft:NAME`, or `lab` (`/dev/usb4ring` of two guests, among which
+    /// ranks are dealt out).
     #[arg(long, default_value = "soft")]
     device: String,
     /// Network: `usb4`, or `socket`, which shows that the runner itself is right.
@@ -63,10 +70,15 @@ impl Net {
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     interrupt::handle()?;
-    let device = crate::mpi::device(&args.device)?;
+    let in_lab = args.device == "lab";
     if args.rules {
+        let device = crate::mpi::device(&args.device)?;
         return rules::run(&build::plugin_folder()?, &device, args.full);
     }
+    let device = match in_lab {
+        true => shared::DEVICE.to_string(),
+        false => crate::mpi::device(&args.device)?,
+    };
     // Before anything is built, so that an unknown release costs nothing.
     let releases: Vec<Release> = args
         .nccl
@@ -74,6 +86,8 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         .map(|version| Release::get(version))
         .collect::<Result<_>>()?;
     let built = Built::get()?;
+    let lab = in_lab.then(|| shared::start("nccl")).transpose()?;
+    let extent = if args.full { Extent::Full } else { Extent::Usual };
     let mut failures = vec![];
     let mut total = Tally::default();
     for release in &releases {
@@ -81,12 +95,13 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let bench = checks::Bench {
             release,
             built: &built,
+            place: lab.as_ref().map_or(Place::Here, Place::guests),
             device: &device,
             net: args.net,
         };
         let mut wrong = vec![];
         if !args.compare {
-            let (tally, failed) = bench.run(&args.ranks, args.full);
+            let (tally, failed) = bench.run(&args.ranks, extent);
             total.add(&tally);
             wrong.extend(failed);
             let outcome = if wrong.is_empty() { "ok" } else { "FAILED" };
@@ -96,10 +111,13 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
                 args.net.name()
             );
         }
-        if (args.compare || args.full) && !release.only_init() {
+        if (args.compare || args.full) && !release.only_init() && !in_lab {
             wrong.extend(compare::run(&bench)?);
         }
         failures.extend(wrong.iter().map(|what| format!("{} {what}", release.version)));
+    }
+    if let Some(mut lab) = lab {
+        failures.extend(lab.complaints()?);
     }
     let versions = args.nccl.join(", ");
     let what = format!("NCCL {versions} over {}", args.net.name());
@@ -108,4 +126,20 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     } else {
         Ok(Verdict::fail(format!("{what}: {}", failures.join("; "))))
     }
+}
+
+/// Runs a short job on `ranks` in guests that are ready for jobs; what was checked.
+pub(crate) fn in_guests(lab: &Lab, ranks: &[u8]) -> Result<String> {
+    let release = Release::get(NEWEST)?;
+    let built = Built::get()?;
+    let bench = checks::Bench {
+        release: &release,
+        built: &built,
+        place: Place::guests(lab),
+        device: shared::DEVICE,
+        net: Net::Usb4,
+    };
+    let (tally, failed) = bench.run(ranks, Extent::Short);
+    ensure!(failed.is_empty(), "NCCL {NEWEST}: {}", failed.join("; "));
+    Ok(format!("NCCL {NEWEST}: {tally}"))
 }

@@ -5,6 +5,7 @@
 
 mod bad_cable;
 mod dmabuf;
+mod jobs;
 mod limits;
 mod peers;
 
@@ -13,7 +14,7 @@ use crate::lab::session::Lab;
 use anyhow::Result;
 
 pub(super) fn groups() -> Vec<&'static Group> {
-    [bad_cable::GROUPS, limits::GROUPS]
+    [bad_cable::GROUPS, jobs::GROUPS, limits::GROUPS]
         .into_iter()
         .flatten()
         .collect()
