@@ -99,10 +99,16 @@ fn steps() -> Vec<Step> {
         step("instructions", 10, own("instructions")),
         step("nccl", 10, own("nccl --nccl 2.30.7")),
         step("nccl-rules", 15, own("nccl --rules")),
+        step("nccl-headers", 10, own("nccl --headers")),
         step("mpi-mpich", 10, own("mpi --mpi mpich")),
         step("mpi-openmpi", 10, own("mpi --mpi openmpi")),
         step("mpi-openmpi-debian", 10, own("mpi --mpi openmpi-debian")),
         step("mpi-impi", 10, own("mpi --mpi impi")),
+        step(
+            "mpi-registered",
+            10,
+            own("mpi --mpi openmpi --device soft:registered,registered"),
+        ),
     ]
 }
 

@@ -1,8 +1,7 @@
 //! Compares what there is in RCCL's header with what is declared here.
 //!
-//! The only package with such a header is Debian's `librccl-dev` (trixie), which has v6. Without installing it:
-//! `dpkg-deb -x librccl-dev_*.deb /tmp/rccl`, then
-//! `RCCL_INCLUDE=/tmp/rccl/usr/include/rccl cargo test -p nccl-net-sys -- --ignored`.
+//! The only package with such a header is Debian's `librccl-dev` (trixie), which has v6. `cargo xtask nccl --headers` fetches
+//! it and runs this, as CI does.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
@@ -89,7 +88,7 @@ fn theirs(include: &Path) -> Layout {
 }
 
 #[test]
-#[ignore = "wants the header of librccl-dev in RCCL_INCLUDE"]
+#[ignore = "wants the header of librccl-dev in RCCL_INCLUDE: cargo xtask nccl --headers"]
 fn version_6_is_that_of_the_header() {
     let include = std::env::var_os("RCCL_INCLUDE").map_or_else(|| "/usr/include/rccl".into(), PathBuf::from);
     assert_eq!(ours(), theirs(&include));

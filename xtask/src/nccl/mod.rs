@@ -7,6 +7,7 @@
 mod build;
 mod checks;
 mod compare;
+mod headers;
 mod job;
 mod release;
 mod report;
@@ -26,8 +27,9 @@ const NEWEST: &str = "2.30.7";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Releases of NCCL, and `rccl` for Debian's RCCL; those whose kernels are not emulated are only initialised.
-    #[arg(long, value_delimiter = ',', default_value = NEWEST)]
+    /// Releases of NCCL, and `rccl` for Debian's RCCL; those whose kernels are not emulated are only initialised. If none is
+    /// named: 2.30.7, or all of them with `--full`.
+    #[arg(long, value_delimiter = ',')]
     nccl: Vec<String>,
     /// Numbers of ranks.
     #[arg(long, value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u8).range(2..=16))]
@@ -39,7 +41,8 @@ pub(crate) struct Args {
     /// Network: `usb4`, or `socket`, which shows that the runner itself is right.
     #[arg(long, value_enum, default_value = "usb4")]
     net: Net,
-    /// Longer: larger messages, every scenario on every number of ranks, then the comparison of `--compare`.
+    /// Longer: larger messages, every scenario on every number of ranks, then the comparison of `--compare`. If no release is
+    /// named, of all releases, and the rules of `--rules`, too.
     #[arg(long)]
     full: bool,
     /// Only time AllReduce, 8 B to 16 MiB on two ranks, over usb4 and over NCCL's sockets.
@@ -48,6 +51,9 @@ pub(crate) struct Args {
     /// Only test the rules R1 to R32 of a network plugin, without NCCL; with `--full` for every version of its interface.
     #[arg(long, conflicts_with_all = ["nccl", "ranks", "net", "compare"])]
     rules: bool,
+    /// Only compare the structures of the plugin's interface with those of RCCL's header.
+    #[arg(long, conflicts_with_all = ["nccl", "ranks", "net", "compare", "rules", "full"])]
+    headers: bool,
 }
 
 /// What NCCL moves data with.
@@ -70,6 +76,9 @@ impl Net {
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     interrupt::handle()?;
+    if args.headers {
+        return headers::run();
+    }
     let in_lab = args.device == "lab";
     if args.rules {
         let device = crate::mpi::device(&args.device)?;
@@ -80,8 +89,13 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         false => crate::mpi::device(&args.device)?,
     };
     // Before anything is built, so that an unknown release costs nothing.
-    let releases: Vec<Release> = args
-        .nccl
+    let everything = args.full && !args.compare && args.nccl.is_empty();
+    let versions = match args.nccl.as_slice() {
+        [] if everything => Release::all(),
+        [] => vec![NEWEST.to_string()],
+        named => named.to_vec(),
+    };
+    let releases: Vec<Release> = versions
         .iter()
         .map(|version| Release::get(version))
         .collect::<Result<_>>()?;
@@ -119,10 +133,15 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     if let Some(mut lab) = lab {
         failures.extend(lab.complaints()?);
     }
-    let versions = args.nccl.join(", ");
-    let what = format!("NCCL {versions} over {}", args.net.name());
+    let mut passed = vec![total.to_string()];
+    if everything && !in_lab && args.net == Net::Usb4 {
+        let rules = rules::run(&built.plugin, &device, true)?;
+        let list = if rules.pass { &mut passed } else { &mut failures };
+        list.push(format!("rules: {}", rules.line));
+    }
+    let what = format!("NCCL {} over {}", versions.join(", "), args.net.name());
     if failures.is_empty() {
-        Ok(Verdict::new(true, format!("{what}: {total}")))
+        Ok(Verdict::new(true, format!("{what}: {}", passed.join("; "))))
     } else {
         Ok(Verdict::fail(format!("{what}: {}", failures.join("; "))))
     }

@@ -16,18 +16,23 @@ pub(crate) struct Release {
 
 /// Debian's RCCL, 2.13.4 (release 5.4.3 of ROCm), with what it links besides ROCm's own.
 const RCCL: &str = "rccl";
-const SUITE: &str = "trixie";
+pub(super) const SUITE: &str = "trixie";
 const RCCL_PACKAGES: [&str; 4] = ["librccl1", "libc6", "libstdc++6", "libgcc-s1"];
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 impl Release {
+    /// The releases there are, RCCL among them.
+    pub(crate) fn all() -> Vec<String> {
+        let wheels = NCCL.iter().map(|wheel| wheel.version);
+        wheels.chain([RCCL]).map(str::to_string).collect()
+    }
+
     pub(crate) fn get(version: &str) -> Result<Release> {
         if version == RCCL {
             return Release::rccl();
         }
         let Some(wheel) = NCCL.iter().find(|wheel| wheel.version == version) else {
-            let known: Vec<&str> = NCCL.iter().map(|wheel| wheel.version).collect();
-            bail!("--nccl {version}: there is {} and {RCCL}", known.join(", "));
+            bail!("--nccl {version}: there are {}", Release::all().join(", "));
         };
         Ok(Release {
             version: version.to_string(),
