@@ -11,6 +11,9 @@ use usb4_ring::{
 /// Entries of the session's queues.
 pub(crate) const DEPTH: u32 = 512;
 
+/// How long to wait for the other end, unless it is said otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Peers a session remembers at most: a server outlives many clients.
 const MAX_PEERS: usize = 64;
 
@@ -37,6 +40,8 @@ pub(crate) fn backend(backend: Backend) -> (&'static str, &'static str) {
 pub(crate) struct Session {
     pub(crate) ep: Endpoint,
     pub(crate) device: Device,
+    /// How long [`Session::answer`] waits for the other end.
+    pub(crate) patience: Duration,
     cq: Cq,
     ready: VecDeque<Completion>,
     handles: HashMap<EpAddr, AddressHandle>,
@@ -60,6 +65,7 @@ impl Session {
         Ok(Self {
             ep,
             device,
+            patience: PATIENCE,
             cq,
             ready: VecDeque::with_capacity(64),
             handles: HashMap::new(),
@@ -120,6 +126,15 @@ impl Session {
                 std::thread::yield_now();
             }
         }
+    }
+
+    /// [`Session::next`], as long as this session is patient.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn answer(&mut self) -> Result<Completion> {
+        self.next(self.patience)
     }
 
     /// Takes the next completion, failed or not, sleeping until there is one.

@@ -7,7 +7,7 @@ use usb4_ring::{Access, EpAddr, MemoryRegion, Op, WorkRequest};
 
 use super::check;
 use super::protocol::{Operation, Run};
-use super::server::{PATIENCE, call, finish};
+use super::server::{call, finish};
 use crate::session::{Session, size};
 
 /// Messages in flight.
@@ -66,7 +66,7 @@ pub(super) fn client(session: &mut Session, peer: EpAddr, run: &Run) -> Result<B
         if any {
             session.ep.submit()?;
         }
-        session.next(PATIENCE)?;
+        session.answer()?;
         done += 1;
     }
     let time = start.elapsed();
@@ -102,7 +102,7 @@ pub(super) fn absorb(session: &mut Session, memory: &MemoryRegion, run: &Run) ->
     let mut posted = slots.min(run.count);
     let (mut wrong, mut got) = (0, 0);
     while got < run.count {
-        if session.next(PATIENCE)?.op != Op::Receive {
+        if session.answer()?.op != Op::Receive {
             continue;
         }
         let offset = size(got % slots)? * len;

@@ -10,7 +10,7 @@ use usb4_ring::{Access, AddressHandle, EpAddr, MemoryRegion, WorkRequest};
 
 use super::check;
 use super::protocol::{Operation, Reply, Run};
-use super::server::{PATIENCE, call};
+use super::server::call;
 use crate::session::{Session, size};
 
 /// Rounds before the clock counts.
@@ -99,7 +99,7 @@ fn round(
             .post(&WorkRequest::read(to, memory.buffer(len, len)?, reply.remote))?,
     }
     session.ep.submit()?;
-    session.next(PATIENCE)?;
+    session.answer()?;
     Ok(())
 }
 
@@ -118,7 +118,7 @@ pub(super) fn answer(
     let mut scratch = vec![0; len];
     let mut wrong = 0;
     for n in 0..run.count {
-        session.next(PATIENCE)?;
+        session.answer()?;
         // The receive of the next round is posted before the answer lets the client begin it.
         let (here, there) = (size(n % 2)? * len, size((n + 1) % 2)? * len);
         if n + 1 < run.count {

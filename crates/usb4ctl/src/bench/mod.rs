@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -23,7 +24,7 @@ use usb4_ring::EpAddr;
 
 use crate::address;
 use crate::output::line;
-use crate::session::{Session, message_len};
+use crate::session::{PATIENCE, Session, message_len};
 use protocol::{Kind, Operation, Run};
 use report::{Report, Row};
 
@@ -53,6 +54,9 @@ pub(crate) struct Arguments {
     /// Megabytes per size in the bandwidth part.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     megabytes: u64,
+    /// Seconds to wait for the other end before giving up.
+    #[arg(long, default_value_t = PATIENCE.as_secs())]
+    patience: u64,
     /// Prints JSON.
     #[arg(long)]
     json: bool,
@@ -62,8 +66,13 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
+    let open = || -> Result<Session> {
+        let mut session = Session::open(device)?;
+        session.patience = Duration::from_secs(arguments.patience);
+        Ok(session)
+    };
     if arguments.serve {
-        return server::serve(Session::open(device)?);
+        return server::serve(open()?);
     }
     if let Some(file) = &arguments.svg {
         // Before minutes of measuring, not after them.
@@ -73,7 +82,7 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
             .open(file)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let mut session = Session::open(device)?;
+    let mut session = open()?;
     let (address, _server) = match &arguments.address {
         Some(address) => (address.clone(), None),
         None => {

@@ -1,6 +1,6 @@
 //! The serving end, and the client's calls to it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use usb4_ring::{
@@ -11,9 +11,6 @@ use super::protocol::{Kind, LEN, Operation, Reply, Run};
 use super::{bandwidth, check, latency};
 use crate::output::announce;
 use crate::session::{ALONE, Session, message_len, size};
-
-/// How long one end waits for the other before it gives up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Serves one client after another until interrupted.
 ///
@@ -63,7 +60,7 @@ impl Requests {
     fn watch(&mut self, session: &mut Session) -> Result<SourceId> {
         self.post(session)?;
         let mut moved = Instant::now();
-        while moved.elapsed() < PATIENCE {
+        while moved.elapsed() < session.patience {
             if session.device.progress() {
                 moved = Instant::now();
             } else if moved.elapsed() > ALONE {
@@ -190,7 +187,7 @@ fn ask(session: &mut Session, request: WorkRequest) -> Result<Reply> {
     session.ep.post_recv(0, answer.buffer(0, LEN)?)?;
     session.ep.post(&request.unsignaled())?;
     session.ep.submit()?;
-    let done = session.next(PATIENCE)?;
+    let done = session.answer()?;
     ensure!(
         done.op == Op::Receive && size(done.len.into())? == LEN,
         "the other end is no bench server: start `usb4ctl bench --serve` there, of the same version"
