@@ -13,10 +13,10 @@ use crate::party::Party;
 const TIME: Duration = Duration::from_secs(2);
 
 /// SplitMix64.
-struct Rng(u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,20 +24,20 @@ impl Rng {
         mixed ^ mixed >> 31
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end.max(1) as u64).unwrap_or(0)
     }
 }
 
 /// A message from a client to itself.
-fn greet_itself(party: &mut Party) -> Result<()> {
+pub(crate) fn greet_itself(party: &mut Party) -> Result<()> {
     party.receive();
     party.send()?;
     party.poll()
 }
 
 /// A client that sends to itself.
-fn loner(rig: &Rig) -> Result<Party> {
+pub(crate) fn loner(rig: &Rig) -> Result<Party> {
     let party = Party::new(rig)?;
     party.address(party.ep.addr)?;
     Ok(party)

@@ -5,6 +5,7 @@
 
 mod acts;
 mod arguments;
+mod chaos;
 mod client;
 mod dmabuf;
 mod hostile;
@@ -32,6 +33,12 @@ struct Arguments {
     /// Seed of what hostile clients write.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Instead of the checks, starts so many hostile processes, each of which is killed at some moment.
+    #[arg(long, default_value_t = 0)]
+    chaos: u32,
+    /// Is one of them: how the program calls itself.
+    #[arg(long, hide = true)]
+    hostile: bool,
     /// Uses an open device of its parent's and says what happened: how the program calls itself.
     #[arg(long, hide = true)]
     inherited: Option<i32>,
@@ -115,7 +122,15 @@ fn run() -> Result<()> {
     if let Some(act) = arguments.act {
         return acts::act(&rig, act);
     }
+    if arguments.hostile {
+        return chaos::be_hostile(&rig);
+    }
     let mut out = std::io::stdout();
+    if arguments.chaos != 0 {
+        chaos::run(&rig, arguments.chaos)?;
+        writeln!(out, "{} hostile processes, nobody harmed", arguments.chaos)?;
+        return Ok(());
+    }
     let (mut passed, mut failed) = (0, 0);
     for (name, check) in checks().filter(|(name, _)| name.contains(&arguments.filter)) {
         match check(&rig) {
