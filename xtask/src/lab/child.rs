@@ -51,6 +51,12 @@ impl Child {
         self.process.try_wait().ok().flatten()
     }
 
+    /// Stops it, with all of its threads, or lets it go on.
+    pub(crate) fn stop(&self, stopped: bool) -> Result<()> {
+        let signal = if stopped { Signal::STOP } else { Signal::CONT };
+        kill_process_group(Pid::from_child(&self.process), signal).context("stop a program")
+    }
+
     /// How long its threads have waited for a processor while they could have run, all together.
     pub(crate) fn waited(&self) -> Duration {
         let group = Pid::from_child(&self.process).as_raw_nonzero().get();

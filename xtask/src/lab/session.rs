@@ -85,8 +85,11 @@ pub(crate) struct Lab {
     // In this order: guests go before what they are connected to.
     guests: Vec<Guest>,
     emulator: Emulator,
-    _switch: Switch,
-    _folder: Folder,
+    switch: Switch,
+    folder: Folder,
+    tree: Tree,
+    plan: Plan,
+    shares: Vec<Share>,
     pub(crate) kernel: Kernel,
     /// Where consoles and the programs' output are kept.
     pub(crate) logs: PathBuf,
@@ -135,33 +138,62 @@ impl Lab {
             },
         )?;
         let switch = Switch::start(folder.path(), guests)?;
-        let booting: Vec<Booting> = (0..guests)
-            .map(|guest| {
-                Booting::start(
-                    guest, plan, &shares, &tree, &kernel, &folder, &emulator, &switch, &logs,
-                )
-            })
-            .collect::<Result<_>>()?;
-        let deadline = Instant::now() + BOOT;
-        let guests = booting
-            .into_iter()
-            .map(|guest| guest.booted(deadline, &logs, &mut task))
-            .collect::<Result<Vec<Guest>>>()?;
-        if plan.module {
-            guests.iter().try_for_each(|guest| guest.sh("depmod").map(drop))?;
-        }
-        guests
-            .iter()
-            .try_for_each(|guest| shared::mount(guest, &shares))?;
-        task.done("they take commands");
-        Ok(Lab {
-            guests,
+        let mut lab = Lab {
+            guests: vec![],
             emulator,
-            _switch: switch,
-            _folder: folder,
+            switch,
+            folder,
+            tree,
+            plan: plan.clone(),
+            shares,
             kernel,
             logs,
-        })
+        };
+        let booting: Vec<Booting> = (0..guests)
+            .map(|guest| Booting::start(guest, &lab))
+            .collect::<Result<_>>()?;
+        let deadline = Instant::now() + BOOT;
+        for guest in booting {
+            let log = lab.logs.join(format!("guest{}.log", guest.number));
+            lab.guests.push(guest.booted(deadline, &log, &mut task)?);
+        }
+        if plan.module {
+            let guests = &lab.guests;
+            guests.iter().try_for_each(|guest| guest.sh("depmod").map(drop))?;
+        }
+        let (guests, shares) = (&lab.guests, &lab.shares);
+        guests
+            .iter()
+            .try_for_each(|guest| shared::mount(guest, shares))?;
+        task.done("they take commands");
+        Ok(lab)
+    }
+
+    /// Ends a guest as if its power had failed, and boots it anew; what it was told to load is to be loaded again. What it
+    /// has complained about is lost.
+    pub(crate) fn reboot(&mut self, number: usize) -> Result<()> {
+        self.guest(number)?;
+        // Its sockets and pipes are named after it, and in the way of new ones.
+        let gone = self.guests.remove(number);
+        let reboots = gone.reboots + 1;
+        drop(gone);
+        for name in ["console", "agent", "net"] {
+            for end in ["", ".in", ".out"] {
+                let _ = fs::remove_file(self.folder.join(&format!("{name}{number}{end}")));
+            }
+        }
+        let mut task = Task::start(format!("boot guest {number} again"), None);
+        let booting = Booting::start(number, self)?;
+        let log = self.logs.join(format!("guest{number}-again{reboots}.log"));
+        let mut guest = booting.booted(Instant::now() + BOOT, &log, &mut task)?;
+        guest.reboots = reboots;
+        if self.plan.module {
+            guest.sh("depmod")?;
+        }
+        shared::mount(&guest, &self.shares)?;
+        task.done("it takes commands");
+        self.guests.insert(number, guest);
+        Ok(())
     }
 
     pub(crate) fn guests(&self) -> &[Guest] {
@@ -221,10 +253,16 @@ pub(crate) struct Guest {
     /// The console up to here has been looked at.
     seen: usize,
     marks: usize,
+    reboots: usize,
     qemu: Child,
 }
 
 impl Guest {
+    /// Stops its machine, as a debugger does, or lets it go on.
+    pub(crate) fn stop(&self, stopped: bool) -> Result<()> {
+        self.qemu.stop(stopped)
+    }
+
     /// Starts a program in the guest.
     pub(crate) fn start(&self, argv: &[&str]) -> Result<Running<'_>> {
         self.agent.start(argv, None)
@@ -334,21 +372,8 @@ struct Booting {
 }
 
 impl Booting {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called once, by the function that has them all"
-    )]
-    fn start(
-        number: usize,
-        plan: &Plan,
-        shares: &[Share],
-        tree: &Tree,
-        kernel: &Kernel,
-        folder: &Folder,
-        emulator: &Emulator,
-        switch: &Switch,
-        logs: &Path,
-    ) -> Result<Booting> {
+    fn start(number: usize, lab: &Lab) -> Result<Booting> {
+        let (plan, folder) = (&lab.plan, &lab.folder);
         let listen = |name: &str| -> Result<(PathBuf, UnixListener)> {
             let path = folder.join(&format!("{name}{number}"));
             let listener = UnixListener::bind(&path).with_context(|| format!("bind {}", path.display()))?;
@@ -357,24 +382,30 @@ impl Booting {
         let console = Pipes::create(folder.join(&format!("console{number}")))?;
         let (agent_path, agent) = listen("agent")?;
         let per_host = plan.topology.controllers;
-        let routers = emulator.routers().iter().skip(number * per_host).take(per_host);
+        let routers = lab
+            .emulator
+            .routers()
+            .iter()
+            .skip(number * per_host)
+            .take(per_host);
         let machine = Machine {
             guest: number,
             memory_mib: plan.memory_mib,
             cpus: plan.cpus,
-            kernel: kernel.image(),
+            kernel: lab.kernel.image(),
             initrd: folder.join("initrd"),
             parameters: plan.parameters.clone(),
             routers: routers.cloned().collect(),
             console: console.path().to_path_buf(),
             agent: agent_path,
-            network: switch.port(number),
+            network: lab.switch.port(number),
             iommu: plan.iommu,
-            shares: shares.to_vec(),
+            shares: lab.shares.clone(),
         };
-        let mut command = tree.program("usr/bin/qemu-system-x86_64");
-        machine.arguments(&tree.root, &mut command);
-        let qemu = Child::start(&command, plan.limit, &logs.join(format!("qemu{number}.log")))?;
+        let mut command = lab.tree.program("usr/bin/qemu-system-x86_64");
+        machine.arguments(&lab.tree.root, &mut command);
+        let log = lab.logs.join(format!("qemu{number}.log"));
+        let qemu = Child::start(&command, plan.limit, &log)?;
         Ok(Booting {
             number,
             qemu,
@@ -383,11 +414,10 @@ impl Booting {
         })
     }
 
-    fn booted(mut self, deadline: Instant, logs: &Path, task: &mut Task) -> Result<Guest> {
+    fn booted(mut self, deadline: Instant, log: &Path, task: &mut Task) -> Result<Guest> {
         // QEMU has opened the console by then, as that is named first.
         let agent = accept(&self.agent, &mut self.qemu, deadline)?;
-        let log = logs.join(format!("guest{}.log", self.number));
-        let console = Console::new(&self.console, &log)?;
+        let console = Console::new(&self.console, log)?;
         let agent = Agent::new(agent)?;
         loop {
             interrupt::check()?;
@@ -408,6 +438,7 @@ impl Booting {
             console,
             seen: 0,
             marks: 0,
+            reboots: 0,
             qemu: self.qemu,
         })
     }
