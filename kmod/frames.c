@@ -160,6 +160,23 @@ void usb4_home_port_strange(size_t handle, u8 rail, u64 tag)
 		u4_rail_strange(port->rail, tag);
 }
 
+/*
+ * The peer may have been stopped. Or what it says does not get here, for lack of
+ * descriptors that the controller knows of.
+ */
+void usb4_home_port_silent(size_t handle, u8 rail)
+{
+	struct u4_port *port;
+
+	if (WARN_ON_ONCE(rail >= U4_LINK_RAILS))
+		return;
+	port = rcu_dereference(to_link(handle)->ports[rail]);
+	if (!port)
+		return;
+	u4_port_kick_rx(port);
+	u4_rail_silent(port->rail);
+}
+
 void usb4_home_port_down(size_t handle)
 {
 	struct u4_link *link = to_link(handle);

@@ -182,6 +182,9 @@ void u4_join_down(struct u4_rail *rail, u32 reason)
 	link = link_of(rail);
 	if (link)
 		u4_link_detach(link, &rail->port, !rail->xd->is_unplugged);
+	/* Nobody looks at its rings any more; the next session's will move. */
+	clear_bit(EVENT_SILENT, &rail->events);
+	clear_bit(EVENT_STALLED, &rail->events);
 	spin_lock(&u4_rails_lock);
 	up = rail->link_up;
 	rail->link_up = false;

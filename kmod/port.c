@@ -14,10 +14,16 @@
  *   more after it, since a frame that came before may bring no interrupt.
  * - tb_ring_stop() insists on an interrupt that is not masked.
  * - tb_ring_start() forgets what was posted before; tb_ring_rx() comes after.
+ *
+ * And of controllers: doorbells are overlooked, on some now and then, and
+ * interrupts get lost. The first costs the frames that were posted last, until
+ * the next doorbell; so a ring that does not move is kicked. The second costs
+ * what the next look at the ring is late: see FALLBACK in crates/kobj.
  */
 #include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/interrupt.h>
+#include <linux/io.h>
 #include <linux/jiffies.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
@@ -39,8 +45,26 @@
 /* How long a transmit ring may take to run dry before it is stopped. */
 #define DRAIN_MS	50
 
+/* How long a transmit ring stands still before its doorbell is rung again. */
+#define KICK_MS		10
+
+/* Kicks without a move after which the ring is started anew: two seconds. */
+#define KICKS_MAX	200
+
+/* How much later than its frame an interrupt comes that is not lost. */
+#define INTERRUPT_MS	5
+
 /* Bit of &u4_port.masked. */
 #define MASKED		0
+
+/*
+ * Where a ring has its doorbell (nhi_regs.h): REG_TX_RING_BASE,
+ * REG_RX_RING_BASE, the third of a ring's four words.
+ */
+#define REG_TX_RINGS	0x00000
+#define REG_RX_RINGS	0x08000
+#define REG_RING_SIZE	16
+#define REG_RING_INDEX	8
 
 /* Rings */
 
@@ -61,6 +85,24 @@ static void tx_callback(struct tb_ring *ring, struct ring_frame *frame,
 		llist_add(&tx->done, &tx->port->done);
 }
 
+/* As ring_iowrite_prod() and ring_iowrite_cons() in nhi.c. */
+static void ring_doorbell(struct tb_ring *ring)
+{
+	void __iomem *index = ring->nhi->iobase + ring->hop * REG_RING_SIZE +
+			      REG_RING_INDEX;
+	unsigned long flags;
+
+	spin_lock_irqsave(&ring->lock, flags);
+	if (!ring->running || ring->nhi->going_away)
+		goto unlock;
+	if (ring->is_tx)
+		iowrite32(ring->head << 16, index + REG_TX_RINGS);
+	else
+		iowrite32(ring->head, index + REG_RX_RINGS);
+unlock:
+	spin_unlock_irqrestore(&ring->lock, flags);
+}
+
 static bool post_rx(struct u4_port *port, u32 index)
 {
 	struct u4_frame *rx = &port->pool->frames[index];
@@ -70,9 +112,25 @@ static bool post_rx(struct u4_port *port, u32 index)
 	return !tb_ring_rx(port->rx, &rx->ring);
 }
 
+/*
+ * Frames have been found of which no interrupt has told: it may be on its way, and
+ * is lost if it does not come.
+ */
+static void count_lost_interrupt(struct u4_port *port)
+{
+	if (test_bit(MASKED, &port->masked)) {
+		port->untold = 0;
+	} else if (time_after(jiffies, port->untold +
+				       msecs_to_jiffies(INTERRUPT_MS))) {
+		port->lost_interrupts++;
+		port->untold = 0;
+	}
+}
+
 /* Takes frames off the receive ring, each one's descriptor replaced first. */
 static void poll_rx(struct u4_port *port, struct usb4_core_arrived *arrived)
 {
+	u32 before = arrived->frame_count;
 	struct u4_pool *pool = port->pool;
 	struct ring_frame *frame;
 	struct u4_frame *rx;
@@ -108,6 +166,12 @@ static void poll_rx(struct u4_port *port, struct usb4_core_arrived *arrived)
 				.rail = port->index,
 			};
 	}
+	if (port->untold)
+		count_lost_interrupt(port);
+	else if (arrived->frame_count != before &&
+		 !test_bit(MASKED, &port->masked))
+		/* 0 is for none. */
+		port->untold = jiffies ?: 1;
 }
 
 static void sent(struct u4_port *port, struct usb4_core_arrived *arrived,
@@ -121,9 +185,26 @@ static void sent(struct u4_port *port, struct usb4_core_arrived *arrived,
 	};
 }
 
+/* Descriptors are posted, and none is consumed. */
+static void watch_tx(struct u4_port *port)
+{
+	if (time_before(jiffies, port->moved + msecs_to_jiffies(KICK_MS)))
+		return;
+	port->moved = jiffies;
+	port->kicks_in_row++;
+	if (port->kicks_in_row < KICKS_MAX) {
+		port->tx_kicks++;
+		ring_doorbell(port->tx);
+	} else if (port->kicks_in_row == KICKS_MAX) {
+		port->stalls++;
+		u4_rail_stalled(port->rail);
+	}
+}
+
 /* Takes consumed descriptors off the transmit ring. */
 static void poll_tx(struct u4_port *port, struct usb4_core_arrived *arrived)
 {
+	u32 before = arrived->sent_count;
 	struct ring_frame *frame;
 	struct llist_node *node;
 
@@ -139,6 +220,12 @@ static void poll_tx(struct u4_port *port, struct usb4_core_arrived *arrived)
 		if (!node)
 			break;
 		sent(port, arrived, llist_entry(node, struct u4_frame, done));
+	}
+	if (arrived->sent_count != before) {
+		port->moved = jiffies;
+		port->kicks_in_row = 0;
+	} else if (port->posted) {
+		watch_tx(port);
 	}
 }
 
@@ -157,13 +244,25 @@ void u4_port_poll(struct u4_port *port, struct usb4_core_arrived *arrived)
 }
 
 /**
+ * u4_port_kick_rx() - see to it that the controller knows of all descriptors
+ * @port: the port
+ */
+void u4_port_kick_rx(struct u4_port *port)
+{
+	port->rx_kicks++;
+	ring_doorbell(port->rx);
+}
+
+/**
  * u4_port_arm() - have an interrupt come with the next frame
  * @port: the port
  */
 void u4_port_arm(struct u4_port *port)
 {
-	if (test_and_clear_bit(MASKED, &port->masked))
-		tb_ring_poll_complete(port->rx);
+	if (!test_and_clear_bit(MASKED, &port->masked))
+		return;
+	port->untold = 0;
+	tb_ring_poll_complete(port->rx);
 }
 
 /**
@@ -188,10 +287,14 @@ void u4_port_post(struct u4_port *port, u16 slot, u16 len)
 	tx->ring.sof = U4_PDF_START;
 	tx->ring.eof = U4_PDF_END;
 	tx->busy = true;
-	if (tb_ring_tx(port->tx, &tx->ring))
+	if (tb_ring_tx(port->tx, &tx->ring)) {
 		tx->busy = false;
-	else
-		port->posted++;
+		return;
+	}
+	/* Since when it may be expected to move. */
+	if (!port->posted)
+		port->moved = jiffies;
+	port->posted++;
 }
 
 /* A pool that nobody else holds. */
@@ -240,6 +343,7 @@ int u4_port_start(struct u4_port *port)
 	if (ret)
 		return ret;
 	clear_bit(MASKED, &port->masked);
+	port->untold = 0;
 	tb_ring_start(port->rx);
 	port->rx_running = true;
 	for (i = 0; i < u4_limits.rx_ring - 1; i++) {
@@ -316,6 +420,7 @@ int u4_port_start_tx(struct u4_port *port, u8 *const *buffers)
 	}
 	init_llist_head(&port->done);
 	port->posted = 0;
+	port->kicks_in_row = 0;
 	tb_ring_start(port->tx);
 	port->tx_running = true;
 	return 0;

@@ -61,7 +61,15 @@ struct u4_pool {
  * @done: transmit buffers consumed, as far as callbacks told; see port.c
  * @posted: transmit buffers in the ring
  * @masked: bit 0: the receive ring's interrupt is masked
+ * @moved: when the transmit ring has last moved or been kicked, in jiffies
+ * @kicks_in_row: kicks since it has moved
+ * @untold: when frames were found of which no interrupt had told, in jiffies; 0
+ *	if none were
  * @rx_bad: frames dropped since the controller flagged them
+ * @lost_interrupts: interrupts that have not come
+ * @tx_kicks: doorbells rung again since the transmit ring did not move
+ * @rx_kicks: doorbells rung again since the peer was silent
+ * @stalls: how often kicks have not helped
  * @link: the link the rail belongs to, if it does
  * @index: its number there
  * @ready: the link knows the rail: what has arrived may be handed over
@@ -82,7 +90,14 @@ struct u4_port {
 	struct llist_head done;
 	u32 posted;
 	unsigned long masked;
+	unsigned long moved;
+	u32 kicks_in_row;
+	unsigned long untold;
 	u64 rx_bad;
+	u64 lost_interrupts;
+	u64 tx_kicks;
+	u64 rx_kicks;
+	u64 stalls;
 	struct u4_link __rcu *link;
 	u8 index;
 	bool ready;
@@ -107,6 +122,7 @@ void u4_port_drain(struct u4_port *port);
 void u4_port_stop_tx(struct u4_port *port);
 void u4_port_post(struct u4_port *port, u16 slot, u16 len);
 void u4_port_poll(struct u4_port *port, struct usb4_core_arrived *arrived);
+void u4_port_kick_rx(struct u4_port *port);
 void u4_port_arm(struct u4_port *port);
 
 #endif /* USB4_PORT_H */

@@ -117,10 +117,15 @@ static void close_port(struct u4_rail *rail)
 	u4_port_close(&rail->port);
 }
 
+/* The controller, which struct tb_nhi names in different ways. */
+static const char *nhi_name(struct u4_rail *rail)
+{
+	return dev_name(rail->xd->tb->dev.parent);
+}
+
 static void complain(struct u4_rail *rail, int error)
 {
-	/* The controller, which struct tb_nhi names in different ways. */
-	const char *nhi = dev_name(rail->xd->tb->dev.parent);
+	const char *nhi = nhi_name(rail);
 
 	if (error == -EBUSY)
 		dev_warn(&rail->svc->dev,
@@ -334,6 +339,17 @@ static void judge(struct u4_rail *rail)
 		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_CLOSE, 0);
 }
 
+/* A peer that was stopped is waited for; one that is there is asked for. */
+static void silent(struct u4_rail *rail)
+{
+	bool up = usb4_core_rail_is_up(rail->fsm);
+
+	usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_SILENT, 0);
+	if (up && !usb4_core_rail_is_up(rail->fsm))
+		dev_warn(&rail->svc->dev,
+			 "the host at the other end answers, but not on this rail; starting it anew\n");
+}
+
 static void feed(struct u4_rail *rail)
 {
 	u8 message[USB4_CORE_CONTROL];
@@ -344,6 +360,14 @@ static void feed(struct u4_rail *rail)
 				     USB4_CORE_RAIL_CLOSE, 0);
 	if (test_and_clear_bit(EVENT_DOWN, &rail->events))
 		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_ABORT, 0);
+	if (test_and_clear_bit(EVENT_STALLED, &rail->events)) {
+		dev_warn(&rail->svc->dev,
+			 "transmit ring %d of %s does not move; starting it anew\n",
+			 rail->port.tx->hop, nhi_name(rail));
+		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_CLOSE, 0);
+	}
+	if (test_and_clear_bit(EVENT_SILENT, &rail->events))
+		silent(rail);
 	if (test_and_clear_bit(EVENT_STRANGE, &rail->events))
 		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_STRANGE,
 				     READ_ONCE(rail->strange));

@@ -22,6 +22,8 @@ enum {
 	EVENT_SHOW,		/* another join nonce is to be shown: @show */
 	EVENT_JOINED,		/* the peer has given a nonce */
 	EVENT_JUDGE,		/* the rules have changed (peers.c) */
+	EVENT_SILENT,		/* the peer answers nothing on the rail */
+	EVENT_STALLED,		/* the transmit ring does not move */
 };
 
 /**

@@ -99,6 +99,30 @@ void u4_rail_strange(struct u4_rail *rail, u64 tag)
 }
 
 /**
+ * u4_rail_silent() - the peer answers nothing on the rail
+ * @rail: the rail
+ *
+ * Again and again while that goes on.
+ */
+void u4_rail_silent(struct u4_rail *rail)
+{
+	set_bit(EVENT_SILENT, &rail->events);
+	u4_rail_kick(rail);
+}
+
+/**
+ * u4_rail_stalled() - the rail's transmit ring does not move, kicked or not
+ * @rail: the rail
+ *
+ * A ring that is stopped and started again does.
+ */
+void u4_rail_stalled(struct u4_rail *rail)
+{
+	if (!test_and_set_bit(EVENT_STALLED, &rail->events))
+		u4_rail_kick(rail);
+}
+
+/**
  * u4_rail_down() - the core has given up the rail's link
  * @rail: the rail
  */

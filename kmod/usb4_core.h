@@ -153,6 +153,7 @@ enum usb4_core_rail_event {
 	USB4_CORE_RAIL_CLOSE		= 4,
 	USB4_CORE_RAIL_ABORT		= 5,
 	USB4_CORE_RAIL_SHOW		= 6,
+	USB4_CORE_RAIL_SILENT		= 7,
 };
 
 /**
@@ -395,6 +396,7 @@ void usb4_core_rail_event(struct usb4_core_rail *rail, u32 what, u64 value);
 void usb4_core_rail_next(struct usb4_core_rail *rail,
 			 struct usb4_core_order *order);
 u64 usb4_core_rail_deadline(const struct usb4_core_rail *rail);
+bool usb4_core_rail_is_up(const struct usb4_core_rail *rail);
 bool usb4_core_rail_is_closed(const struct usb4_core_rail *rail);
 u32 usb4_core_rail_refused(const struct usb4_core_rail *rail);
 
@@ -526,6 +528,7 @@ void usb4_home_port_poll(size_t port, struct usb4_core_arrived *arrived);
 void usb4_home_port_arm(size_t port);
 void usb4_home_port_hand_over(size_t port);
 void usb4_home_port_strange(size_t port, u8 rail, u64 tag);
+void usb4_home_port_silent(size_t port, u8 rail);
 void usb4_home_port_down(size_t port);
 void usb4_home_port_joined(size_t port);
 void usb4_home_port_chosen(size_t port);

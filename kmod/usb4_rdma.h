@@ -158,6 +158,8 @@ void u4_rail_free(struct u4_rail *rail);
 bool u4_rail_receive(u64 route, const uuid_t *local, const uuid_t *remote,
 		     const u8 *message);
 void u4_rail_strange(struct u4_rail *rail, u64 tag);
+void u4_rail_silent(struct u4_rail *rail);
+void u4_rail_stalled(struct u4_rail *rail);
 void u4_rail_down(struct u4_rail *rail);
 void u4_rail_joined(struct u4_rail *rail);
 void u4_rail_chosen(struct u4_rail *rail);

@@ -27,6 +27,9 @@ pub const RAIL_ABORT: u32 = 5;
 /// [`usb4_core_rail_event`]: show the join nonce `value` from now on (`usb4_home_rail_show`).
 pub const RAIL_SHOW: u32 = 6;
 
+/// [`usb4_core_rail_event`]: the peer answers nothing on the rail; again and again while that goes on.
+pub const RAIL_SILENT: u32 = 7;
+
 /// Bytes of memory a rail's state machine takes.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_rail_size() -> usize {
@@ -88,6 +91,7 @@ pub extern "C" fn usb4_core_rail_event(fsm: &mut RailFsm, what: u32, value: u64)
         RAIL_STRANGE => fsm.unknown_tag(now, value),
         RAIL_CLOSE => fsm.close(now),
         RAIL_ABORT => fsm.abort(now),
+        RAIL_SILENT => fsm.silent(now),
         RAIL_SHOW => fsm.set_join(now, value, &mut random),
         _ => {}
     }
@@ -128,6 +132,12 @@ pub extern "C" fn usb4_core_rail_next(fsm: &mut RailFsm, order: &mut Order) {
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_rail_deadline(fsm: &RailFsm) -> u64 {
     fsm.deadline().unwrap_or(u64::MAX)
+}
+
+/// Whether the session is up.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_rail_is_up(fsm: &RailFsm) -> bool {
+    fsm.state() == RailState::Up
 }
 
 /// Whether the machine has ended, its paths are off, and it may be forgotten.

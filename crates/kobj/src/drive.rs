@@ -17,7 +17,7 @@ use usb4_engine::{Fate, Nanos, RailId, RxToken, Slab, TxSlot};
 use crate::abi::{Arrived, BATCH, Frame, Sent};
 use crate::device::Core;
 use crate::home::{self, KernelHome};
-use crate::links::{Driven, Link};
+use crate::links::{Driven, LINK_RAILS, Link};
 
 /// Time between a spinner's leaving and the thread's taking over, in nanoseconds: longer than a client takes from one
 /// `ENTER` to the next.
@@ -33,6 +33,13 @@ const SLICE: Nanos = 500_000;
 const FALLBACK: Nanos = 10_000_000;
 const FALLBACK_IDLE: Nanos = 1_000_000_000;
 const RECENT: Nanos = 1_000_000_000;
+
+/// How often an owner looks for rails on which the peer is silent.
+const WATCH: Nanos = 1_000_000_000;
+
+/// How long a peer is silent before the C side is told: no probe is put off for longer than a tenth of it until many have
+/// been lost.
+const SILENT: Nanos = 2_000_000_000;
 
 /// Turns of the device in one round at most.
 const TURNS: u32 = 8;
@@ -73,7 +80,23 @@ impl Link {
                 break;
             }
         }
+        if driven.watch_at <= now {
+            driven.watch_at = now.saturating_add(WATCH);
+            self.watch(core, now);
+        }
         round.progress
+    }
+
+    /// Tells the C side of rails on which the peer leaves probes unanswered.
+    #[inline(never)]
+    fn watch(&self, core: &Core, now: Nanos) {
+        for rail in 0..LINK_RAILS {
+            let status = core.device.rail_status(self.id, RailId(rail));
+            let since = status.and_then(|status| status.silent_since);
+            if since.is_some_and(|since| now.saturating_sub(since) >= SILENT) {
+                self.port.silent(rail);
+            }
+        }
     }
 
     /// What a client has just submitted goes on its way, by the owner. What has arrived is for later: the client waits for

@@ -35,6 +35,7 @@ unsafe extern "C" {
     safe fn usb4_home_port_arm(port: usize);
     safe fn usb4_home_port_hand_over(port: usize);
     safe fn usb4_home_port_strange(port: usize, rail: u8, tag: u64);
+    safe fn usb4_home_port_silent(port: usize, rail: u8);
     safe fn usb4_home_port_down(port: usize);
     safe fn usb4_home_port_joined(port: usize);
     safe fn usb4_home_port_chosen(port: usize);
@@ -151,6 +152,11 @@ impl KernelPort {
     /// Frames of a session nobody knows arrive on a rail.
     pub(crate) fn strange(self, rail: u8, tag: u64) {
         usb4_home_port_strange(self.0, rail, tag);
+    }
+
+    /// The peer answers nothing on a rail.
+    pub(crate) fn silent(self, rail: u8) {
+        usb4_home_port_silent(self.0, rail);
     }
 
     /// The link has failed.

@@ -63,6 +63,8 @@ pub(crate) struct Driven {
     pub(crate) arrived: Arrived,
     /// When a frame was last received.
     pub(crate) heard: Nanos,
+    /// When to look for silent rails again.
+    pub(crate) watch_at: Nanos,
     /// The C side has been told that the link is down.
     pub(crate) told_down: bool,
 }
@@ -204,6 +206,7 @@ pub unsafe extern "C" fn usb4_core_link_new(
             scratch,
             arrived,
             heard: home::now(),
+            watch_at: 0,
             told_down: false,
         }),
     };
