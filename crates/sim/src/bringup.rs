@@ -13,6 +13,9 @@ use usb4_wire::{CONTROL_LEN, Control, FEATURE_PAYLOAD_CRC, FRAME_VERSION, NodeId
 /// Shortest and longest time to switch the paths of a rail: a few router configuration writes each way.
 const PATH_TIME: (Nanos, Nanos) = (200 * US, 2 * MS);
 
+/// How long a peer is silent before it is asked.
+const SILENT: Nanos = 2 * SEC;
+
 /// Shortest time of a control message on its way.
 const CONTROL_TIME: Nanos = 50 * US;
 
@@ -141,6 +144,29 @@ impl World {
     pub(crate) fn resume_bringup(&mut self, port: usize) {
         self.ports[port].bringup_at = None;
         self.drive(port, |fsm, now, _| fsm.on_timer(now));
+    }
+
+    /// What homes do once a second: they ask peers that have left probes unanswered whether they are there, and begin anew
+    /// with rails that were closed for it.
+    pub fn look_for_silence(&mut self) {
+        let now = self.now();
+        for port in 0..self.ports.len() {
+            let p = &self.ports[port];
+            if self.hosts[p.host].stopped {
+                continue;
+            }
+            if p.plugged && p.fsm.as_ref().is_some_and(RailFsm::is_closed) {
+                let rail = self.rail_number(port);
+                self.hosts[self.ports[port].host].joins.closed(rail);
+                self.begin_bringup(port);
+                continue;
+            }
+            let status = p.link.and_then(|link| self.links[link].link.rail_status(p.rail));
+            let since = status.and_then(|status| status.silent_since);
+            if since.is_some_and(|since| now.saturating_sub(since) >= SILENT) {
+                self.drive(port, |fsm, now, _| fsm.silent(now));
+            }
+        }
     }
 
     fn switch_paths(&mut self, port: usize, on: bool) {

@@ -60,6 +60,58 @@ fn a_peer_silent_for_a_minute_is_not_dead() {
     all_is_well(&mut world);
 }
 
+/// Time passes, in which homes look for silent rails once a second.
+fn watch(world: &mut World, seconds: u32) {
+    for _ in 0..seconds {
+        world.run_for(SEC);
+        world.look_for_silence();
+    }
+}
+
+#[test]
+fn a_stopped_peer_that_is_asked_for_an_hour_is_not_dead() {
+    for stopped in [60, 3600] {
+        let (mut world, mut line) = pair(2, 1);
+        let (a, b) = (line.from.host, line.to.host);
+        line.works(&mut world).unwrap();
+        world.stop(b);
+        line.post(&mut world, 100_000).unwrap();
+        watch(&mut world, stopped);
+        assert!(world.host(a).next_finished().is_none());
+        world.resume(b);
+        watch(&mut world, 10);
+        assert_eq!(line.outcome(&mut world, 10 * SEC), Ok(Status::Ok));
+        world.host(b).next_received().unwrap();
+        line.works(&mut world).unwrap();
+        all_is_well(&mut world);
+    }
+}
+
+#[test]
+fn a_rail_on_which_nothing_arrives_is_begun_anew_for_ever() {
+    let (mut world, mut line) = pair(3, 1);
+    let (a, b) = (line.from.host, line.to.host);
+    let cable = world.cables_between(a, b)[0];
+    line.works(&mut world).unwrap();
+    world.set_faults(cable, Faults::loss(1.0));
+    line.post(&mut world, 100_000).unwrap();
+    watch(&mut world, 15);
+    // In bounded time, and clearly.
+    assert_eq!(line.outcome(&mut world, SEC), Ok(Status::LinkDown));
+    // Longer than probes would last.
+    for _ in 0..20 {
+        watch(&mut world, 10);
+        let mut line = Line::new(&mut world, a, b).unwrap();
+        line.post(&mut world, 100).unwrap();
+        watch(&mut world, 600);
+        assert_eq!(line.outcome(&mut world, SEC), Ok(Status::LinkDown));
+    }
+    world.set_faults(cable, Faults::NONE);
+    watch(&mut world, 15);
+    Line::new(&mut world, a, b).unwrap().works(&mut world).unwrap();
+    all_is_well(&mut world);
+}
+
 #[test]
 fn the_last_frame_lost_is_repaired_with_nothing_behind_it() {
     for profile in &Profile::ALL {
