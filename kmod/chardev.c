@@ -305,6 +305,7 @@ static struct miscdevice ring_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "usb4ring",
 	.fops = &ring_fops,
+	.groups = u4_device_groups,
 	/* packaging/udev says who else may. */
 	.mode = 0660,
 };

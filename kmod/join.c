@@ -81,6 +81,13 @@ static int begin_link(struct u4_rail *rail, const struct usb4_core_peer *peer)
 		u4_link_stop(link);
 		return ret;
 	}
+	link->number = number;
+	ret = u4_sysfs_add(link);
+	if (ret) {
+		u4_link_detach(link, &rail->port, false);
+		u4_link_stop(link);
+		return ret;
+	}
 	u4_links[number] = link;
 	u4_link_go(link);
 	rcu_read_lock();
@@ -146,6 +153,7 @@ void u4_join_up(struct u4_rail *rail, struct usb4_core_peer *peer)
 	ret = place_rail(rail, peer);
 	mutex_unlock(&u4_links_lock);
 	wake_up_all(&u4_links_wait);
+	WRITE_ONCE(rail->error, ret);
 	if (!ret)
 		return;
 	dev_warn(&rail->svc->dev,
@@ -178,6 +186,7 @@ void u4_join_down(struct u4_rail *rail, u32 reason)
 
 	if (rail->xd->is_unplugged)
 		why = "the cable is gone";
+	WRITE_ONCE(rail->ended, why);
 	mutex_lock(&u4_links_lock);
 	link = link_of(rail);
 	if (link)

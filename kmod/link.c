@@ -186,6 +186,7 @@ int u4_link_attach(struct u4_link *link, struct u4_port *port,
  */
 void u4_link_detach(struct u4_link *link, struct u4_port *port, bool drain)
 {
+	struct usb4_core_rail_status status;
 	u32 index = port->index;
 
 	lockdep_assert_held(&u4_links_lock);
@@ -198,6 +199,8 @@ void u4_link_detach(struct u4_link *link, struct u4_port *port, bool drain)
 	/* The core may write to what was posted once it is told. */
 	u4_port_stop_tx(port);
 	rcu_read_lock();
+	if (usb4_core_link_rail(u4_core, link->core, index, &status))
+		u4_count(&port->counters.tx_lost, status.lost);
 	usb4_core_link_detach(u4_core, link->core, index);
 	rcu_read_unlock();
 	/* Else when another rail needs the number, or with the link. */
@@ -252,6 +255,7 @@ struct u4_link *u4_link_new(const struct usb4_core_peer *peer)
 	if (!link)
 		return ERR_PTR(ret);
 	link->node = peer->node;
+	link->since = ktime_get_boottime();
 	if (alloc_tx(link))
 		goto err_link;
 	link->memory = kvzalloc(size, GFP_KERNEL);
@@ -301,6 +305,7 @@ void u4_link_stop(struct u4_link *link)
 {
 	u32 i;
 
+	u4_sysfs_remove(link);
 	kthread_stop(link->task);
 	usb4_core_link_end(u4_core, link->core);
 	/* Clients who were about to drive it, and interrupts, are done. */

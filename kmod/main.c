@@ -104,9 +104,12 @@ static int __init usb4_rdma_init(void)
 	ret = make_core();
 	if (ret)
 		return ret;
-	ret = u4_rails_init();
+	ret = u4_sysfs_init();
 	if (ret)
 		goto err_core;
+	ret = u4_rails_init();
+	if (ret)
+		goto err_sysfs;
 	ret = u4_service_init();
 	if (ret)
 		goto err_rails;
@@ -121,6 +124,8 @@ err_service:
 	u4_service_exit();
 err_rails:
 	u4_rails_exit();
+err_sysfs:
+	u4_sysfs_exit();
 err_core:
 	free_core();
 	return ret;
@@ -134,6 +139,7 @@ static void __exit usb4_rdma_exit(void)
 	u4_rails_exit();
 	u4_loop_stop();
 	u4_peers_exit();
+	u4_sysfs_exit();
 	free_core();
 }
 

@@ -73,6 +73,7 @@ static void rx_start_poll(void *data)
 	struct u4_port *port = data;
 
 	set_bit(MASKED, &port->masked);
+	u4_count(&port->counters.interrupts, 1);
 	u4_link_interrupt(port);
 }
 
@@ -122,9 +123,21 @@ static void count_lost_interrupt(struct u4_port *port)
 		port->untold = 0;
 	} else if (time_after(jiffies, port->untold +
 				       msecs_to_jiffies(INTERRUPT_MS))) {
-		port->lost_interrupts++;
+		u4_count(&port->counters.interrupts_lost, 1);
 		port->untold = 0;
 	}
+}
+
+/* Whether the controller has flagged a frame. */
+static bool is_bad(struct u4_port *port, const struct ring_frame *frame)
+{
+	if (frame->flags & RING_DESC_CRC_ERROR)
+		u4_count(&port->counters.rx_crc_errors, 1);
+	else if (frame->flags & RING_DESC_BUFFER_OVERRUN)
+		u4_count(&port->counters.rx_overruns, 1);
+	else
+		return false;
+	return true;
 }
 
 /* Takes frames off the receive ring, each one's descriptor replaced first. */
@@ -147,14 +160,14 @@ static void poll_rx(struct u4_port *port, struct usb4_core_arrived *arrived)
 		index = rx - pool->frames;
 		if (u4_pool_pop(pool, &spare) && !post_rx(port, spare))
 			u4_pool_push(pool, spare);
-		if (frame->flags &
-		    (RING_DESC_CRC_ERROR | RING_DESC_BUFFER_OVERRUN)) {
-			port->rx_bad++;
+		if (is_bad(port, frame)) {
 			u4_pool_push(pool, index);
 			continue;
 		}
 		/* 12 bits: 4096 reads as 0 */
 		len = frame->size ?: U4_FRAME_SIZE;
+		u4_count(&port->counters.rx_frames, 1);
+		u4_count(&port->counters.rx_bytes, len);
 		dma_sync_single_for_cpu(port->dev, frame->buffer_phy, len,
 					DMA_FROM_DEVICE);
 		arrived->frames[arrived->frame_count++] =
@@ -193,10 +206,10 @@ static void watch_tx(struct u4_port *port)
 	port->moved = jiffies;
 	port->kicks_in_row++;
 	if (port->kicks_in_row < KICKS_MAX) {
-		port->tx_kicks++;
+		u4_count(&port->counters.tx_kicks, 1);
 		ring_doorbell(port->tx);
 	} else if (port->kicks_in_row == KICKS_MAX) {
-		port->stalls++;
+		u4_count(&port->counters.stalls, 1);
 		u4_rail_stalled(port->rail);
 	}
 }
@@ -249,7 +262,7 @@ void u4_port_poll(struct u4_port *port, struct usb4_core_arrived *arrived)
  */
 void u4_port_kick_rx(struct u4_port *port)
 {
-	port->rx_kicks++;
+	u4_count(&port->counters.rx_kicks, 1);
 	ring_doorbell(port->rx);
 }
 
@@ -295,6 +308,8 @@ void u4_port_post(struct u4_port *port, u16 slot, u16 len)
 	if (!port->posted)
 		port->moved = jiffies;
 	port->posted++;
+	u4_count(&port->counters.tx_frames, 1);
+	u4_count(&port->counters.tx_bytes, len);
 }
 
 /* A pool that nobody else holds. */
@@ -485,7 +500,7 @@ static struct u4_frame *new_tx_frames(struct u4_port *port)
 
 /**
  * u4_port_open() - get rings and receive buffers
- * @port: the port, zeroed but for its rail
+ * @port: the port, zeroed but for its rail and its counters
  * @nhi: the controller
  *
  * Return: 0; -EBUSY if the controller has no ring left, -ENOMEM.

@@ -48,6 +48,44 @@ struct u4_pool {
 };
 
 /**
+ * struct u4_counters - what has happened on a rail's rings
+ * @tx_frames: frames posted
+ * @tx_bytes: bytes of them
+ * @rx_frames: frames taken
+ * @rx_bytes: bytes of them
+ * @rx_crc_errors: frames the controller flagged: their checksum was wrong
+ * @rx_overruns: frames the controller flagged: too long
+ * @tx_lost: frames lost in sessions that have ended
+ * @interrupts: interrupts of the receive ring
+ * @interrupts_lost: those that have not come
+ * @tx_kicks: doorbells rung again since the transmit ring did not move
+ * @rx_kicks: doorbells rung again since the peer was silent
+ * @stalls: how often kicks have not helped
+ *
+ * Each is written by one at a time: the rail's link's owner, its work item, or
+ * its interrupt. Whoever reads sees some value it had.
+ */
+struct u4_counters {
+	u64 tx_frames;
+	u64 tx_bytes;
+	u64 rx_frames;
+	u64 rx_bytes;
+	u64 rx_crc_errors;
+	u64 rx_overruns;
+	u64 tx_lost;
+	u64 interrupts;
+	u64 interrupts_lost;
+	u64 tx_kicks;
+	u64 rx_kicks;
+	u64 stalls;
+};
+
+static inline void u4_count(u64 *counter, u64 more)
+{
+	WRITE_ONCE(*counter, *counter + more);
+}
+
+/**
  * struct u4_port - a rail's rings
  * @rail: the rail
  * @dev: the device buffers are mapped for
@@ -65,11 +103,7 @@ struct u4_pool {
  * @kicks_in_row: kicks since it has moved
  * @untold: when frames were found of which no interrupt had told, in jiffies; 0
  *	if none were
- * @rx_bad: frames dropped since the controller flagged them
- * @lost_interrupts: interrupts that have not come
- * @tx_kicks: doorbells rung again since the transmit ring did not move
- * @rx_kicks: doorbells rung again since the peer was silent
- * @stalls: how often kicks have not helped
+ * @counters: what has happened on them; outlives them
  * @link: the link the rail belongs to, if it does
  * @index: its number there
  * @ready: the link knows the rail: what has arrived may be handed over
@@ -93,11 +127,7 @@ struct u4_port {
 	unsigned long moved;
 	u32 kicks_in_row;
 	unsigned long untold;
-	u64 rx_bad;
-	u64 lost_interrupts;
-	u64 tx_kicks;
-	u64 rx_kicks;
-	u64 stalls;
+	struct u4_counters counters;
 	struct u4_link __rcu *link;
 	u8 index;
 	bool ready;

@@ -89,8 +89,10 @@ static int open_port(struct u4_rail *rail)
 
 	if (!may_have_ring(rail))
 		return -EBUSY;
-	memset(&rail->port, 0, sizeof(rail->port));
-	rail->port.rail = rail;
+	rail->port = (struct u4_port) {
+		.rail = rail,
+		.counters = rail->port.counters,
+	};
 	ret = u4_port_open(&rail->port, to_nhi(rail));
 	if (ret)
 		return ret;
@@ -145,6 +147,7 @@ static bool ensure_port(struct u4_rail *rail)
 	if (rail->opened)
 		return true;
 	ret = open_port(rail);
+	WRITE_ONCE(rail->error, ret);
 	if (!ret) {
 		rail->complained = false;
 		return true;
@@ -403,7 +406,18 @@ static void say_barred(struct u4_rail *rail)
 			     rail->xd->remote_uuid);
 }
 
-/* It may stay so for long, and nothing else tells. */
+/**
+ * u4_rail_refusal() - why there is no session
+ * @reason: as usb4_core_rail_refused() has it
+ *
+ * Return: the same in words.
+ */
+const char *u4_rail_refusal(u32 reason)
+{
+	return reason < ARRAY_SIZE(refusals) ? refusals[reason] : "unknown";
+}
+
+/* It may stay so for long. */
 static void say_refused(struct u4_rail *rail)
 {
 	u32 reason = usb4_core_rail_refused(rail->fsm);
@@ -418,8 +432,7 @@ static void say_refused(struct u4_rail *rail)
 	else if (reason)
 		dev_warn_ratelimited(&rail->svc->dev,
 				     "no session with the host at the other end: %s\n",
-				     reason < ARRAY_SIZE(refusals) ?
-				     refusals[reason] : "");
+				     u4_rail_refusal(reason));
 }
 
 static void again(struct u4_rail *rail, unsigned long delay)
@@ -453,6 +466,7 @@ static void rail_work(struct work_struct *work)
 					       rail->out_hop);
 		if (WARN_ON_ONCE(!rail->fsm))
 			return;
+		WRITE_ONCE(rail->error, 0);
 	}
 	feed(rail);
 	say_refused(rail);

@@ -49,6 +49,9 @@ enum {
  * @port: rings and buffers
  * @opened: @port has them
  * @complained: it has been said that it has not
+ * @error: why it has not, or why there was no link for its last session; 0 if
+ *	it has, and there was
+ * @ended: why its last session has ended, or %NULL
  * @rest_until: no session before this time, in jiffies
  * @out_hop: HopID of our frames
  * @in_hop: HopID of the peer's, 0 if none is reserved
@@ -82,6 +85,8 @@ struct u4_rail {
 	struct u4_port port;
 	bool opened;
 	bool complained;
+	int error;
+	const char *ended;
 	unsigned long rest_until;
 	int out_hop;
 	int in_hop;
@@ -97,6 +102,7 @@ extern spinlock_t u4_rails_lock;
 
 /* rail.c */
 void u4_rail_kick(struct u4_rail *rail);
+const char *u4_rail_refusal(u32 reason);
 
 /* rails.c */
 int u4_rails_add(struct u4_rail *rail);

@@ -215,6 +215,7 @@ static struct tb_service_driver service_driver = {
 		.owner = THIS_MODULE,
 		.name = KBUILD_MODNAME,
 		.pm = pm_sleep_ptr(&service_pm),
+		.dev_groups = u4_rail_groups,
 	},
 	.probe = SERVICE_PROBE,
 	.remove = service_remove,

@@ -57,6 +57,7 @@
 /* Rails of a link: &usb4_core_limits.link_rails. */
 #define U4_LINK_RAILS	4
 
+struct attribute_group;
 struct u4_link;
 struct u4_loop;
 struct u4_pool;
@@ -76,6 +77,9 @@ struct usb4_ring_cable;
  * @held: for each, how many of its buffers the core has
  * @first: the rail that is polled first; its owner's
  * @chosen: clients have it; only ever set
+ * @number: the core's, that of its device
+ * @since: when it was made, on the clock that goes on while the host sleeps
+ * @dev: its device, which shows it; %NULL for that of this host to itself
  * @loop: frames under way, if it is the link of this host to itself
  * @task: the thread that drives it when no client does
  * @timer: hands it over from a client that has left to the thread
@@ -91,6 +95,9 @@ struct u4_link {
 	atomic_t held[U4_LINK_RAILS];
 	u32 first;
 	bool chosen;
+	u32 number;
+	ktime_t since;
+	struct device *dev;
 	struct u4_loop *loop;
 	struct task_struct *task;
 	struct hrtimer timer;
@@ -177,6 +184,14 @@ int u4_service_init(void);
 void u4_service_exit(void);
 int u4_service_send(struct tb_xdomain *xd, void *packet, const u8 *message);
 size_t u4_service_packet_size(void);
+
+/* sysfs.c */
+extern const struct attribute_group *u4_device_groups[];
+extern const struct attribute_group *u4_rail_groups[];
+int u4_sysfs_init(void);
+void u4_sysfs_exit(void);
+int u4_sysfs_add(struct u4_link *link);
+void u4_sysfs_remove(struct u4_link *link);
 
 /* chardev.c */
 struct device *u4_chardev_device(void);
