@@ -8,6 +8,7 @@
 #include <linux/sched.h>
 
 #include "client.h"
+#include "trace.h"
 
 /* The indices of a queue's words; the client may have written anything there. */
 static bool is_ready(const struct u4_cq *cq)
@@ -83,6 +84,7 @@ int u4_enter(struct u4_client *client, void *data)
 	if (arg->flags & USB4_RING_ENTER_PROGRESS)
 		any |= usb4_core_progress(u4_core);
 	rcu_read_unlock();
+	trace_u4_enter(client->id, arg->flags, arg->ep, any);
 	if (cq) {
 		ret = wait_for_cq(cq, arg->timeout_ns);
 		u4_cq_put(cq);

@@ -8,8 +8,13 @@
  */
 #include <linux/rcupdate.h>
 #include <linux/string.h>
+#include <linux/unaligned.h>
 
 #include "port.h"
+#include "trace.h"
+
+/* Where a frame has its packet number (docs/spec/wire.md, section 2). */
+#define FRAME_PACKET	16
 
 static struct u4_link *to_link(size_t handle)
 {
@@ -64,6 +69,11 @@ void usb4_home_port_seal(size_t handle, u16 slot, u16 from, u16 to)
 	memcpy(bytes + to, &crc, sizeof(crc));
 }
 
+static u64 packet_of(const u8 *frame, u16 len)
+{
+	return len < U4_HEADER ? 0 : get_unaligned_le64(frame + FRAME_PACKET);
+}
+
 void usb4_home_port_post(size_t handle, u8 rail, u16 slot, u16 len,
 			 const u8 *header)
 {
@@ -74,6 +84,9 @@ void usb4_home_port_post(size_t handle, u8 rail, u16 slot, u16 len,
 	if (!bytes || WARN_ON_ONCE(len < U4_HEADER || rail >= U4_LINK_RAILS))
 		return;
 	memcpy(bytes, header, U4_HEADER);
+	if (trace_u4_frame_tx_enabled())
+		trace_u4_frame_tx(link->number, rail, slot, len,
+				  packet_of(bytes, len));
 	if (link->loop) {
 		u4_loop_post(link, slot, len);
 		return;
@@ -111,17 +124,31 @@ void usb4_home_port_release(size_t handle, u32 token)
 	atomic_dec_return_release(&link->held[token / u4_limits.rx_tokens]);
 }
 
-void usb4_home_port_poll(size_t handle, struct usb4_core_arrived *arrived)
+static void trace_arrived(struct u4_link *link,
+			  const struct usb4_core_arrived *arrived)
 {
-	struct u4_link *link = to_link(handle);
+	const struct usb4_core_frame *frame;
+	const struct usb4_core_sent *sent;
+	u32 i;
+
+	for (i = 0; i < arrived->sent_count; i++) {
+		sent = &arrived->sent[i];
+		trace_u4_frame_sent(link->number, sent->rail, sent->slot);
+	}
+	for (i = 0; i < arrived->frame_count; i++) {
+		frame = &arrived->frames[i];
+		trace_u4_frame_rx(link->number, frame->rail, frame->token,
+				  frame->len,
+				  packet_of(frame->bytes, frame->len));
+	}
+}
+
+static void poll_ports(struct u4_link *link, struct usb4_core_arrived *arrived)
+{
 	struct u4_port *port;
 	u32 before;
 	u32 i;
 
-	if (link->loop) {
-		u4_loop_poll(link, arrived);
-		return;
-	}
 	/* Whichever is first may fill all the room. */
 	link->first++;
 	for (i = 0; i < U4_LINK_RAILS; i++) {
@@ -134,6 +161,18 @@ void usb4_home_port_poll(size_t handle, struct usb4_core_arrived *arrived)
 		atomic_add(arrived->frame_count - before,
 			   &link->held[port->index]);
 	}
+}
+
+void usb4_home_port_poll(size_t handle, struct usb4_core_arrived *arrived)
+{
+	struct u4_link *link = to_link(handle);
+
+	if (link->loop)
+		u4_loop_poll(link, arrived);
+	else
+		poll_ports(link, arrived);
+	if (trace_u4_frame_sent_enabled() || trace_u4_frame_rx_enabled())
+		trace_arrived(link, arrived);
 }
 
 void usb4_home_port_arm(size_t handle)
@@ -200,7 +239,7 @@ void usb4_home_port_chosen(size_t handle)
 	for (i = 0; i < U4_LINK_RAILS; i++) {
 		port = rcu_dereference(link->ports[i]);
 		if (port)
-			u4_rail_chosen(port->rail);
+			u4_rail_chosen(port->rail, link);
 	}
 }
 

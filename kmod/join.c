@@ -12,6 +12,7 @@
 #include <linux/slab.h>
 
 #include "rail.h"
+#include "trace.h"
 
 /* When to try again what could not be done. */
 #define RETRY_MS	2000
@@ -71,8 +72,8 @@ static int begin_link(struct u4_rail *rail, const struct usb4_core_peer *peer)
 	link = u4_link_new(peer);
 	if (IS_ERR(link))
 		return PTR_ERR(link);
+	number = link->number;
 	ret = u4_link_attach(link, &rail->port, peer);
-	number = usb4_core_link_index(link->core);
 	if (!ret && WARN_ON_ONCE(number >= ARRAY_SIZE(u4_links)))
 		ret = -EINVAL;
 	if (ret) {
@@ -81,7 +82,6 @@ static int begin_link(struct u4_rail *rail, const struct usb4_core_peer *peer)
 		u4_link_stop(link);
 		return ret;
 	}
-	link->number = number;
 	ret = u4_sysfs_add(link);
 	if (ret) {
 		u4_link_detach(link, &rail->port, false);
@@ -107,7 +107,7 @@ static int join_link(struct u4_rail *rail, const struct usb4_core_peer *peer,
 		return -EINVAL;
 	ret = u4_link_attach(link, &rail->port, peer);
 	if (!ret)
-		u4_rail_chosen(rail);
+		u4_rail_chosen(rail, link);
 	return ret;
 }
 
@@ -199,6 +199,9 @@ void u4_join_down(struct u4_rail *rail, u32 reason)
 	rail->link_up = false;
 	spin_unlock(&u4_rails_lock);
 	last = core_rail_gone(rail);
+	if (up && link)
+		trace_u4_rail_down(dev_name(&rail->svc->dev), link->number,
+				   rail->port.index, &rail->peer.node, why);
 	if (up && last)
 		pr_info("link to " U4_NODE_FMT " down: %s\n",
 			rail->peer.node.high, rail->peer.node.low, why);

@@ -276,6 +276,7 @@ struct u4_link *u4_link_new(const struct usb4_core_peer *peer)
 					(size_t)link, peer, &ret);
 	if (!link->core)
 		goto err_task;
+	link->number = usb4_core_link_index(link->core);
 	return link;
 
 err_task:

@@ -77,7 +77,8 @@ static int __init make_core(void)
 	if (!u4_notice)
 		goto err_core;
 	u4_core = usb4_core_new(core_memory, size, &u4_node,
-				&u4_notice[USB4_RING_NOTICE_UNDRIVEN_WORD]);
+				&u4_notice[USB4_RING_NOTICE_UNDRIVEN_WORD],
+				&u4_tracing);
 	if (!u4_core) {
 		ret = -EINVAL;
 		goto err_notice;

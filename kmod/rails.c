@@ -10,6 +10,7 @@
 #include <linux/uuid.h>
 
 #include "rail.h"
+#include "trace.h"
 #include "usb4_ring.h"
 
 /* Most rails: &usb4_core_limits.max_rails is no less. */
@@ -145,8 +146,9 @@ void u4_rail_joined(struct u4_rail *rail)
 /**
  * u4_rail_chosen() - clients have the rail's link
  * @rail: the rail
+ * @link: the link
  */
-void u4_rail_chosen(struct u4_rail *rail)
+void u4_rail_chosen(struct u4_rail *rail, const struct u4_link *link)
 {
 	spin_lock(&u4_rails_lock);
 	rail->link_up = true;
@@ -154,6 +156,8 @@ void u4_rail_chosen(struct u4_rail *rail)
 	pr_info("link to " U4_NODE_FMT " up, rail %u over %s, %u Mb/s\n",
 		rail->peer.node.high, rail->peer.node.low, rail->port.index,
 		dev_name(&rail->xd->dev), rail->peer.rate_mbps);
+	trace_u4_rail_up(dev_name(&rail->svc->dev), link->number,
+			 rail->port.index, &rail->peer.node, "up");
 	wake_up_all(&u4_links_wait);
 }
 

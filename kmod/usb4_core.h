@@ -348,6 +348,36 @@ struct usb4_core_rail_status {
 	u64 in_flight;
 };
 
+/**
+ * struct usb4_core_turn - what was counted since the last turn of a link
+ * @lost: frames declared lost
+ * @resent: frames posted again
+ * @probes: probes posted
+ * @malformed: frames dropped: their head was not valid
+ * @corrupt: frames dropped: a checksum was wrong
+ * @wrong_tag: frames dropped: of another session
+ * @duplicate: frames dropped: received before
+ * @no_room: frames dropped: no room to hold them
+ * @parked: chunks that wait for an earlier one
+ * @completed: operations completed without error
+ * @failed: operations completed with an error
+ * @executed: requests of the peer executed, in chunks
+ */
+struct usb4_core_turn {
+	u64 lost;
+	u64 resent;
+	u64 probes;
+	u64 malformed;
+	u64 corrupt;
+	u64 wrong_tag;
+	u64 duplicate;
+	u64 no_room;
+	u64 parked;
+	u64 completed;
+	u64 failed;
+	u64 executed;
+};
+
 enum usb4_core_queue_kind {
 	USB4_CORE_QUEUE_SQ = 0,
 	USB4_CORE_QUEUE_RQ = 1,
@@ -377,13 +407,15 @@ static_assert(offsetof(struct usb4_core_mr_params, remote_key) == 64);
 static_assert(sizeof(struct usb4_core_link_status) == 176);
 static_assert(offsetof(struct usb4_core_link_status, parked) == 104);
 static_assert(sizeof(struct usb4_core_rail_status) == 32);
+static_assert(sizeof(struct usb4_core_turn) == 96);
+static_assert(offsetof(struct usb4_core_turn, parked) == 64);
 
 /* The device: crates/kobj/src/device.rs */
 void usb4_core_limits(struct usb4_core_limits *limits);
 size_t usb4_core_size(void);
 struct usb4_core *usb4_core_new(u8 *memory, size_t size,
 				const struct usb4_core_node *node,
-				u64 *undriven);
+				u64 *undriven, u32 *tracing);
 
 /* Rail bring-up: crates/kobj/src/bringup.rs */
 size_t usb4_core_rail_size(void);
@@ -532,5 +564,8 @@ void usb4_home_port_silent(size_t port, u8 rail);
 void usb4_home_port_down(size_t port);
 void usb4_home_port_joined(size_t port);
 void usb4_home_port_chosen(size_t port);
+
+/* The same, while the word that usb4_core_new() was given is not 0: trace.c */
+void usb4_home_trace_turn(size_t port, const struct usb4_core_turn *turn);
 
 #endif /* USB4_CORE_H */

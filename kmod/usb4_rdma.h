@@ -169,7 +169,7 @@ void u4_rail_silent(struct u4_rail *rail);
 void u4_rail_stalled(struct u4_rail *rail);
 void u4_rail_down(struct u4_rail *rail);
 void u4_rail_joined(struct u4_rail *rail);
-void u4_rail_chosen(struct u4_rail *rail);
+void u4_rail_chosen(struct u4_rail *rail, const struct u4_link *link);
 bool u4_rails_expect(const struct usb4_core_node *node);
 u32 u4_rails_list(struct u4_peer *peers, u32 room);
 u32 u4_rails_cables(struct usb4_ring_cable *cables, u32 room);
@@ -184,6 +184,11 @@ int u4_service_init(void);
 void u4_service_exit(void);
 int u4_service_send(struct tb_xdomain *xd, void *packet, const u8 *message);
 size_t u4_service_packet_size(void);
+
+/* trace.c */
+extern u32 u4_tracing;
+int u4_trace_core(void);
+void u4_trace_core_end(void);
 
 /* sysfs.c */
 extern const struct attribute_group *u4_device_groups[];

@@ -288,7 +288,7 @@ impl<H: Home> Device<H> {
 
     /// Whether a link has a rail and has not failed.
     pub fn is_up(&self, link: LinkId) -> bool {
-        self.with_link(link, |link| link.is_up()).unwrap_or(false)
+        self.look(link, |link| link.is_up()).unwrap_or(false)
     }
 
     /// Who drives the link. A home that drives all its links together uses an [`Owner`] of its own.
@@ -298,17 +298,17 @@ impl<H: Home> Device<H> {
 
     /// What has happened on a link.
     pub fn counters(&self, link: LinkId) -> Option<Counters> {
-        self.with_link(link, |link| *link.counters())
+        self.look(link, |link| *link.counters())
     }
 
     /// How much of a link's memory is in use.
     pub fn usage(&self, link: LinkId) -> Option<Usage> {
-        self.with_link(link, |link| link.usage())
+        self.look(link, |link| link.usage())
     }
 
     /// The state of a rail, if it is attached.
     pub fn rail_status(&self, link: LinkId, rail: RailId) -> Option<RailStatus> {
-        self.with_link(link, |link| link.rail_status(rail)).flatten()
+        self.look(link, |link| link.rail_status(rail)).flatten()
     }
 
     /// Gives the peer, on the rails of this link, the nonce with which another rail may join it.
@@ -327,6 +327,13 @@ impl<H: Home> Device<H> {
     pub fn wants_service(&self, link: LinkId) -> bool {
         let touched = |slot: &LinkSlot<H>| slot.touched.load(Ordering::Acquire);
         self.has_waiting() || self.link_slot(link).is_some_and(touched)
+    }
+
+    /// Calls `f` with the link of that name, under its lock; gives it nothing to do.
+    #[inline(never)]
+    fn look<T>(&self, id: LinkId, f: impl FnOnce(&Link) -> T) -> Option<T> {
+        let guard = self.link_slot(id)?.lock(id)?;
+        guard.as_ref().map(f)
     }
 
     /// Calls `f` with the link of that name, under its lock.

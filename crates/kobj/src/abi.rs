@@ -434,6 +434,56 @@ pub struct RailStatus {
     pub in_flight: u64,
 }
 
+/// What was counted since the last turn of a link; see [`LinkStatus`] for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Turn {
+    /// Frames declared lost.
+    pub lost: u64,
+    /// Frames posted again.
+    pub resent: u64,
+    /// Probes posted.
+    pub probes: u64,
+    /// Frames dropped: their head was not valid.
+    pub malformed: u64,
+    /// Frames dropped: a checksum was wrong.
+    pub corrupt: u64,
+    /// Frames dropped: of another session.
+    pub wrong_tag: u64,
+    /// Frames dropped: received before.
+    pub duplicate: u64,
+    /// Frames dropped: no room to hold them.
+    pub no_room: u64,
+    /// Chunks that wait for an earlier one.
+    pub parked: u64,
+    /// Operations completed without error.
+    pub completed: u64,
+    /// Operations completed with an error.
+    pub failed: u64,
+    /// Requests of the peer executed, in chunks.
+    pub executed: u64,
+}
+
+impl Turn {
+    /// What was counted between two looks.
+    pub(crate) fn between(earlier: &Counters, now: &Counters) -> Self {
+        Self {
+            lost: now.tx_lost.wrapping_sub(earlier.tx_lost),
+            resent: now.tx_resent.wrapping_sub(earlier.tx_resent),
+            probes: now.tx_pings.wrapping_sub(earlier.tx_pings),
+            malformed: now.rx_malformed.wrapping_sub(earlier.rx_malformed),
+            corrupt: now.rx_corrupt.wrapping_sub(earlier.rx_corrupt),
+            wrong_tag: now.rx_wrong_tag.wrapping_sub(earlier.rx_wrong_tag),
+            duplicate: now.rx_duplicate.wrapping_sub(earlier.rx_duplicate),
+            no_room: now.rx_no_room.wrapping_sub(earlier.rx_no_room),
+            parked: now.rx_parked.wrapping_sub(earlier.rx_parked),
+            completed: now.completed.wrapping_sub(earlier.completed),
+            failed: now.failed.wrapping_sub(earlier.failed),
+            executed: now.executed.wrapping_sub(earlier.executed),
+        }
+    }
+}
+
 macro_rules! layout {
     ($($name:ident $bytes:literal $($field:ident $at:literal)*;)*) => {
         $(const _: () = assert!(size_of::<$name>() == $bytes);
@@ -457,4 +507,5 @@ layout! {
     MrParams 72 addr 8 mem 24 bound 32 peer 40 local_key 56 remote_key 64;
     LinkStatus 176 rx_frames 48 parked 104 nak_received 168;
     RailStatus 32 in_flight 24;
+    Turn 96 parked 64 executed 88;
 }

@@ -1,7 +1,7 @@
 //! The device, and the links C has given memory for.
 
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use usb4_device::{DeviceConfig, DeviceStorage, LinkId, Lock, Quota};
 use usb4_engine::{Joins, LinkConfig};
@@ -54,6 +54,8 @@ pub struct Core {
     pub(crate) links: [AtomicPtr<Link>; MAX_LINKS],
     /// How many of them nobody drives at this moment, or one more: a word of the page that clients look at.
     pub(crate) undriven: &'static AtomicU64,
+    /// Not 0 while somebody traces what a turn counts; another number each time somebody begins to.
+    pub(crate) tracing: &'static AtomicU32,
     /// Which rail belongs to which of them.
     pub(crate) joins: Lock<KernelLock, Joins>,
 }
@@ -131,17 +133,19 @@ pub extern "C" fn usb4_core_size() -> usize {
 }
 
 /// Makes the device in the `size` bytes at `memory`; null if they are too few. `undriven` is the word of that name of the
-/// notice page (`usb4_ring_abi::uapi`).
+/// notice page (`usb4_ring_abi::uapi`). `tracing` is not 0 while `usb4_home_trace_turn` is to be called, and another
+/// number each time that begins.
 ///
 /// # Safety
-/// Both are writable, and the device's until nobody uses it any more: then they may be freed, after all clients and
-/// links are gone. The word is 0, and nobody else writes to it.
+/// All are writable, and the device's until nobody uses it any more: then they may be freed, after all clients and
+/// links are gone. `undriven` is 0, and nobody else writes to it; `tracing` is only written to as one word.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4_core_new(
     memory: *mut u8,
     size: usize,
     node: &Node,
     undriven: *mut u64,
+    tracing: *mut u32,
 ) -> *mut Core {
     let config = config(*node);
     // SAFETY: the caller gives the block.
@@ -164,6 +168,8 @@ pub unsafe extern "C" fn usb4_core_new(
         links: [const { AtomicPtr::new(null_mut()) }; MAX_LINKS],
         // SAFETY: the caller gives the word.
         undriven: unsafe { AtomicU64::from_ptr(undriven) },
+        // SAFETY: as above.
+        tracing: unsafe { AtomicU32::from_ptr(tracing) },
         joins: Lock::new(joins),
     };
     // SAFETY: `cut` has found room for it.

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use usb4_device::{EndpointId, Expired, Leave, LinkHeld, LinkId, Notified, Owner, Port};
 use usb4_engine::{Fate, Nanos, RailId, RxToken, Slab, TxSlot};
 
-use crate::abi::{Arrived, BATCH, Frame, Sent};
+use crate::abi::{Arrived, BATCH, Frame, Sent, Turn};
 use crate::device::Core;
 use crate::home::{self, KernelHome};
 use crate::links::{Driven, LINK_RAILS, Link};
@@ -153,6 +153,25 @@ impl Link {
             driven.told_down = true;
             port.down();
         }
+        let tracing = core.tracing.load(Ordering::Relaxed);
+        if tracing != 0 {
+            self.trace(driven, core, tracing);
+        }
+    }
+
+    /// Tells what has been counted since the last turn, or since somebody began to trace.
+    #[cold]
+    #[inline(never)]
+    fn trace(&self, driven: &mut Driven, core: &Core, tracing: u32) {
+        let Some(now) = core.device.counters(self.id) else {
+            return;
+        };
+        let turn = Turn::between(&driven.traced, &now);
+        if driven.tracing == tracing && turn != Turn::default() {
+            self.port.trace(&turn);
+        }
+        driven.tracing = tracing;
+        driven.traced = now;
     }
 
     /// When the thread has to look again if nothing is announced.

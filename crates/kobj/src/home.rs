@@ -7,7 +7,7 @@ use usb4_device::{ClientId, Home, Port, QueueWords, RawLock};
 use usb4_engine::{Nanos, Post, RxToken, TxSlot};
 use usb4_ring_abi::sync::AtomicU64;
 
-use crate::abi::Arrived;
+use crate::abi::{Arrived, Turn};
 
 unsafe extern "C" {
     safe fn usb4_home_now() -> u64;
@@ -39,6 +39,7 @@ unsafe extern "C" {
     safe fn usb4_home_port_down(port: usize);
     safe fn usb4_home_port_joined(port: usize);
     safe fn usb4_home_port_chosen(port: usize);
+    safe fn usb4_home_trace_turn(port: usize, turn: &Turn);
     safe fn usb4_home_rail_show(rail: u32, nonce: u64);
 }
 
@@ -167,6 +168,11 @@ impl KernelPort {
     /// Clients have got the link.
     pub(crate) fn chosen(self) {
         usb4_home_port_chosen(self.0);
+    }
+
+    /// Something was counted, and somebody traces.
+    pub(crate) fn trace(self, turn: &Turn) {
+        usb4_home_trace_turn(self.0, turn);
     }
 
     /// The peer has given a nonce: [`crate::joins::usb4_core_link_joined`] is to be called.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use usb4_device::{DeviceError, LinkId, Scratch};
 use usb4_engine::elements::Rail;
-use usb4_engine::{LinkConfig, LinkStorage, LocalInfo, Nanos, NodeId, RailConfig, RailId, Slab};
+use usb4_engine::{Counters, LinkConfig, LinkStorage, LocalInfo, Nanos, NodeId, RailConfig, RailId, Slab};
 use usb4_wire::FRAME_VERSION;
 
 use crate::abi::{Arrived, BATCH, LinkStatus, Node, Peer, RailStatus};
@@ -67,6 +67,10 @@ pub(crate) struct Driven {
     pub(crate) watch_at: Nanos,
     /// The C side has been told that the link is down.
     pub(crate) told_down: bool,
+    /// The value of [`Core::tracing`] that `traced` is of.
+    pub(crate) tracing: u32,
+    /// What had been counted when that was last traced.
+    pub(crate) traced: Counters,
 }
 
 impl Link {
@@ -208,6 +212,8 @@ pub unsafe extern "C" fn usb4_core_link_new(
             heard: home::now(),
             watch_at: 0,
             told_down: false,
+            tracing: 0,
+            traced: Counters::default(),
         }),
     };
     // SAFETY: `cut` has found room for it.
