@@ -156,9 +156,8 @@ void u4_join_up(struct u4_rail *rail, struct usb4_core_peer *peer)
 	WRITE_ONCE(rail->error, ret);
 	if (!ret)
 		return;
-	dev_warn(&rail->svc->dev,
-		 "no link to " U4_NODE_FMT ": error %d; trying again\n",
-		 peer->node.high, peer->node.low, ret);
+	u4_trouble(rail, "no link to " U4_NODE_FMT ": error %d; trying again\n",
+		   peer->node.high, peer->node.low, ret);
 	/* A session without a link would look good to the peer. */
 	rail->rest_until = jiffies + msecs_to_jiffies(RETRY_MS);
 	usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_CLOSE, 0);
@@ -203,12 +202,12 @@ void u4_join_down(struct u4_rail *rail, u32 reason)
 		trace_u4_rail_down(dev_name(&rail->svc->dev), link->number,
 				   rail->port.index, &rail->peer.node, why);
 	if (up && last)
-		pr_info("link to " U4_NODE_FMT " down: %s\n",
-			rail->peer.node.high, rail->peer.node.low, why);
+		u4_event("link to " U4_NODE_FMT " down: %s\n",
+			 rail->peer.node.high, rail->peer.node.low, why);
 	else if (up)
-		pr_info("link to " U4_NODE_FMT " loses rail %u over %s: %s\n",
-			rail->peer.node.high, rail->peer.node.low,
-			rail->port.index, dev_name(&rail->xd->dev), why);
+		u4_event("link to " U4_NODE_FMT " loses rail %u over %s: %s\n",
+			 rail->peer.node.high, rail->peer.node.low,
+			 rail->port.index, dev_name(&rail->xd->dev), why);
 	if (link && last)
 		end_link(link);
 	mutex_unlock(&u4_links_lock);

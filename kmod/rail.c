@@ -130,13 +130,11 @@ static void complain(struct u4_rail *rail, int error)
 	const char *nhi = nhi_name(rail);
 
 	if (error == -EBUSY)
-		dev_warn(&rail->svc->dev,
-			 "%s has no ring left for this host: of its %u, one is the control channel's and thunderbolt_net keeps one per host; waiting\n",
-			 nhi, to_nhi(rail)->hop_count);
+		u4_trouble(rail, "%s has no ring left for this host: of its %u, one is the control channel's and thunderbolt_net keeps one per host; waiting\n",
+			   nhi, to_nhi(rail)->hop_count);
 	else
-		dev_warn(&rail->svc->dev,
-			 "no frame buffers for %s: error %d; trying again\n",
-			 nhi, error);
+		u4_trouble(rail, "no frame buffers for %s: error %d; trying again\n",
+			   nhi, error);
 }
 
 /* A state rather than a failure: rings come free when others go. */
@@ -226,7 +224,7 @@ static void disable_paths(struct u4_rail *rail)
 	if (tb_xdomain_disable_paths(rail->xd, rail->out_hop,
 				     rail->port.tx->hop, rail->in_hop,
 				     rail->port.rx->hop))
-		dev_warn(&rail->svc->dev, "paths could not be disabled\n");
+		u4_trouble(rail, "paths could not be disabled\n");
 	u4_port_stop(&rail->port);
 	tb_xdomain_release_in_hopid(rail->xd, rail->in_hop);
 	rail->in_hop = 0;
@@ -269,9 +267,8 @@ static void carry_out(struct u4_rail *rail)
 		case USB4_CORE_ORDER_ENABLE:
 			ret = enable_paths(rail, order->value);
 			if (ret)
-				dev_warn(&rail->svc->dev,
-					 "paths to HopID %u could not be enabled: error %d\n",
-					 order->value, ret);
+				u4_trouble(rail, "paths to HopID %u could not be enabled: error %d; trying again\n",
+					   order->value, ret);
 			usb4_core_rail_event(rail->fsm, ret ?
 					     USB4_CORE_RAIL_PATHS_DISABLED :
 					     USB4_CORE_RAIL_PATHS_ENABLED, 0);
@@ -400,10 +397,9 @@ static const char *const refusals[] = {
 
 static void say_barred(struct u4_rail *rail)
 {
-	dev_warn_ratelimited(&rail->svc->dev,
-			     "host " U4_NODE_FMT " by router %pUb refused: no rule lets it in\n",
-			     rail->claimed.high, rail->claimed.low,
-			     rail->xd->remote_uuid);
+	u4_trouble(rail, "host " U4_NODE_FMT " by router %pUb refused: no rule lets it in\n",
+		   rail->claimed.high, rail->claimed.low,
+		   rail->xd->remote_uuid);
 }
 
 /**
@@ -430,9 +426,8 @@ static void say_refused(struct u4_rail *rail)
 	if (reason && rail->barred)
 		say_barred(rail);
 	else if (reason)
-		dev_warn_ratelimited(&rail->svc->dev,
-				     "no session with the host at the other end: %s\n",
-				     u4_rail_refusal(reason));
+		u4_trouble(rail, "no session with the host at the other end: %s\n",
+			   u4_rail_refusal(reason));
 }
 
 static void again(struct u4_rail *rail, unsigned long delay)

@@ -6,7 +6,9 @@
 #define USB4_RAIL_H
 
 #include <linux/completion.h>
+#include <linux/dev_printk.h>
 #include <linux/list.h>
+#include <linux/printk.h>
 #include <linux/workqueue.h>
 
 #include "port.h"
@@ -96,6 +98,16 @@ struct u4_rail {
 	struct usb4_core_order order;
 	void *packet;
 };
+
+/*
+ * The kernel log has one line for each event of a link, and one when a rail
+ * begins to wait for something. A neighbour, who may have us say things, must not
+ * fill it.
+ */
+#define u4_event(format, ...) \
+	pr_info_ratelimited(format, ##__VA_ARGS__)
+#define u4_trouble(rail, format, ...) \
+	dev_warn_ratelimited(&(rail)->svc->dev, format, ##__VA_ARGS__)
 
 extern struct list_head u4_rails;
 extern spinlock_t u4_rails_lock;

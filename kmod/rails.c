@@ -153,9 +153,9 @@ void u4_rail_chosen(struct u4_rail *rail, const struct u4_link *link)
 	spin_lock(&u4_rails_lock);
 	rail->link_up = true;
 	spin_unlock(&u4_rails_lock);
-	pr_info("link to " U4_NODE_FMT " up, rail %u over %s, %u Mb/s\n",
-		rail->peer.node.high, rail->peer.node.low, rail->port.index,
-		dev_name(&rail->xd->dev), rail->peer.rate_mbps);
+	u4_event("link to " U4_NODE_FMT " up, rail %u over %s, %u Mb/s\n",
+		 rail->peer.node.high, rail->peer.node.low, rail->port.index,
+		 dev_name(&rail->xd->dev), rail->peer.rate_mbps);
 	trace_u4_rail_up(dev_name(&rail->svc->dev), link->number,
 			 rail->port.index, &rail->peer.node, "up");
 	wake_up_all(&u4_links_wait);
