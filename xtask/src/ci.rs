@@ -93,6 +93,7 @@ fn steps() -> Vec<Step> {
         step("conformance", 15, own("conformance")),
         step("lab-tree", 10, own("lab tree")),
         step("lab-module", 10, own("lab module")),
+        step("lab-dkms", 10, own("lab module --dkms")),
         step("lab-stock", 15, own("lab test --suite stock")),
         step("lab-skeleton", 30, own("lab test --suite skeleton")),
         step("lab-faults", 30, own("lab test --suite faults")),

@@ -30,41 +30,29 @@ const COMPILER: Suite = Suite {
     keep: &["usr/bin/rustc", "usr/lib/x86_64-linux-gnu", "usr/src/*/library"],
 };
 
-/// What arch/x86/Makefile passes for Rust code with return thunks, IBT and function padding; overflow checks
-/// off, since they are panics.
-const FLAGS: &[&str] = &[
-    "--target=x86_64-unknown-none",
-    "-Copt-level=2",
-    "-Cpanic=abort",
-    "-Ccode-model=kernel",
-    "-Crelocation-model=static",
-    "-Cno-redzone=y",
-    "-Cforce-frame-pointers=y",
-    "-Cforce-unwind-tables=n",
-    "-Zfunction-return=thunk-extern",
-    "-Zcf-protection=branch",
-    "-Zno-jump-tables",
-    // The module loader knows no GOT, through which calls to C would go without this.
-    "-Zplt=y",
-    "-Ctarget-cpu=x86-64",
-    "-Ztune-cpu=generic",
-    "-Zpatchable-function-entry=16,16",
-    "-Cembed-bitcode=y",
-    "-Csymbol-mangling-version=v0",
-    "-Coverflow-checks=n",
-    "-Cdebug-assertions=n",
-    "-Zemit-stack-sizes",
-    "--sysroot=/nonexistent",
-];
+/// What the object is made of, and with which flags.
+const LIST: &str = include_str!("../../kmod/core.list");
 
-/// The workspace crates in the object, in order of dependence.
-const CRATES: &[(&str, &str)] = &[
-    ("usb4_wire", "crates/wire"),
-    ("usb4_engine", "crates/engine"),
-    ("usb4_ring_abi", "crates/ring-abi"),
-    ("usb4_device", "crates/device"),
-    ("usb4_kobj", "crates/kobj"),
-];
+/// Its flags: all that any kernel wants.
+fn flags() -> impl Iterator<Item = &'static str> {
+    entries("flag").filter_map(|words| words.last().copied())
+}
+
+/// The workspace crates in it, in order of dependence, with their folders.
+fn crates() -> impl Iterator<Item = (&'static str, &'static str)> {
+    entries("crate").filter_map(|words| match words.as_slice() {
+        [name, folder] => Some((*name, folder.trim_start_matches("../"))),
+        _ => None,
+    })
+}
+
+/// Words of the lines that begin with `kind`, without that.
+fn entries(kind: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    LIST.lines().filter_map(move |line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(kind)).then(|| words.collect())
+    })
+}
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -108,13 +96,32 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     })
 }
 
+/// The object as it is given to others: checked.
+pub(crate) fn checked_object() -> Result<PathBuf> {
+    debian::ensure(&["binutils"])?;
+    let object = current_object()?;
+    let (_, faults) = examine(&object)?;
+    if !faults.is_empty() {
+        bail!("{}: {}", object.display(), faults.join("; "));
+    }
+    Ok(object)
+}
+
+/// What says which compiler the object is of.
+pub(crate) fn compiler() -> Result<String> {
+    Compiler {
+        tree: COMPILER.tree()?,
+    }
+    .version()
+}
+
 /// The object, built if it is not of these sources. Not checked: that is what the command is for.
 pub(crate) fn current_object() -> Result<PathBuf> {
     let _alone = lock(NAME)?;
     let object = folder().join("usb4_core.o");
     let stamp = folder().join("usb4_core.sources");
     let mut files = vec![root().join("kmod/core.rs")];
-    for (_, folder) in CRATES {
+    for (_, folder) in crates() {
         list(&root().join(folder).join("src"), &mut files)?;
     }
     files.sort();
@@ -122,7 +129,7 @@ pub(crate) fn current_object() -> Result<PathBuf> {
         .iter()
         .map(|path| fs::read(path).with_context(|| format!("read {}", path.display())));
     let texts: Vec<Vec<u8>> = texts.collect::<Result<_>>()?;
-    let flags = FLAGS.iter().map(|flag| flag.as_bytes());
+    let flags: Vec<&[u8]> = flags().map(str::as_bytes).collect();
     let key = cache::key(texts.iter().map(Vec::as_slice).chain(flags));
     if object.exists() && fs::read_to_string(&stamp).is_ok_and(|known| known == key) {
         return Ok(object);
@@ -248,7 +255,7 @@ impl Compiler {
     fn rustc(&self, what: &str, add: impl FnOnce(&mut Command)) -> Result<()> {
         let mut task = Task::start(format!("rustc {what}"), None);
         let mut command = self.command();
-        add(command.args(FLAGS));
+        add(command.args(flags()));
         let log = folder().join(format!("{what}.log"));
         process::run(&mut command, Duration::from_secs(600), &log, Some(&mut task))?.require(what)?;
         task.done("compiled");
@@ -270,11 +277,8 @@ impl Compiler {
     fn core(&self, version: &str) -> Result<PathBuf> {
         let stand_in = root().join("ci/freestanding/compiler_builtins.rs");
         let text = fs::read(&stand_in).context("read compiler_builtins.rs")?;
-        let key = cache::key(
-            [version.as_bytes(), &text]
-                .into_iter()
-                .chain(FLAGS.iter().map(|f| f.as_bytes())),
-        );
+        let flags: Vec<&[u8]> = flags().map(str::as_bytes).collect();
+        let key = cache::key([version.as_bytes(), &text].into_iter().chain(flags));
         cache::entry(&format!("kernel-core-{key}"), |at| {
             fs::create_dir_all(at).context("create the folder for core")?;
             let source = fs::read_dir(self.tree.join("usr/src"))
@@ -329,9 +333,9 @@ impl Compiler {
 
     fn object(&self, core: &Path) -> Result<PathBuf> {
         let out = folder();
-        for (at, (name, folder)) in CRATES.iter().enumerate() {
+        for (at, (name, folder)) in crates().enumerate() {
             self.rustc(name, |command| {
-                self.common(command, core, CRATES.iter().take(at).map(|(earlier, _)| *earlier));
+                self.common(command, core, crates().take(at).map(|(earlier, _)| earlier));
                 command
                     .args(["--crate-type=rlib", "--crate-name", name, "--out-dir"])
                     .arg(&out);
@@ -377,4 +381,32 @@ impl Compiler {
 
 fn folder() -> PathBuf {
     work().join(NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_names_crates_that_are_there_and_flags_with_at_most_one_condition() {
+        let crates: Vec<_> = crates().collect();
+        assert_eq!(crates.len(), 5);
+        for (name, folder) in crates {
+            assert!(root().join(folder).join("src/lib.rs").exists(), "{name}");
+        }
+        for words in entries("flag") {
+            match words.as_slice() {
+                [flag] => assert!(flag.starts_with('-'), "{flag}"),
+                [condition, flag] => assert!(condition.starts_with("CONFIG_") && flag.starts_with('-')),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(flags().count() > 15);
+        let lines = LIST
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for line in lines {
+            assert!(line.starts_with("crate ") || line.starts_with("flag "), "{line}");
+        }
+    }
 }

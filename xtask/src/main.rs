@@ -14,6 +14,7 @@ mod conformance;
 mod debian;
 mod demo;
 mod deny;
+mod dkms;
 mod freestanding;
 mod fuzz;
 mod instructions;
@@ -48,6 +49,8 @@ enum Cmd {
     Ci(ci::Args),
     /// Compile wire, engine and device for the kernel and check the object.
     Freestanding(freestanding::Args),
+    /// Write the folder from which DKMS builds the kernel module, without Rust.
+    Dkms(dkms::Args),
     /// Run an MPI job over usb4, then show usb4 next to tcp and shm: what `ci/demo` calls.
     Demo(demo::Args),
     /// Measure usb4 next to shm and tcp.
@@ -85,6 +88,7 @@ impl Cmd {
             Cmd::Loom(_) => "loom",
             Cmd::Provider(_) => "provider",
             Cmd::Deny(_) => "deny",
+            Cmd::Dkms(_) => "dkms",
             Cmd::Sim(_) => "sim",
             Cmd::Conformance(_) => "conformance",
             Cmd::Demo(_) => "demo",
@@ -104,6 +108,7 @@ impl Cmd {
             Cmd::Loom(args) => loom::run(&args),
             Cmd::Provider(args) => provider::run(&args),
             Cmd::Deny(args) => deny::run(&args),
+            Cmd::Dkms(args) => dkms::run(&args),
             Cmd::Sim(args) => sim::run(&args),
             Cmd::Conformance(args) => conformance::run(&args),
             Cmd::Demo(args) => demo::run(&args),

@@ -7,6 +7,7 @@ use crate::interrupt;
 use crate::ui::{Verdict, seconds};
 use crate::workspace::root;
 use anyhow::Result;
+use std::path::Path;
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -73,11 +74,7 @@ fn one(args: &Args, version: &str) -> Result<(Tally, String)> {
     } else if kernel.sources().is_err() {
         "not built, Debian has no headers".to_string()
     } else {
-        match module::build(&Tree::get()?, &kernel, &source, &[]) {
-            Ok(built) if built.warnings.is_empty() => "built".to_string(),
-            Ok(built) => format!("FAIL, warnings: {}", built.warnings.join("; ")),
-            Err(error) => format!("FAIL {error:#}"),
-        }
+        built(&kernel, &source)
     };
     let checks = suites::chosen(args.suite, &args.only, false);
     let mut tally = Tally::default();
@@ -85,6 +82,21 @@ fn one(args: &Args, version: &str) -> Result<(Tally, String)> {
         suites::run_group(args.suite, group, checks, version, &mut tally)?;
     }
     Ok((tally, module))
+}
+
+/// How the module's build went, and that by DKMS.
+fn built(kernel: &Kernel, source: &Path) -> String {
+    let build = || {
+        let tree = Tree::get()?;
+        let mut warnings = module::build(&tree, kernel, source, &[])?.warnings;
+        warnings.extend(module::build_by_dkms(&tree, kernel)?.warnings);
+        Ok::<_, anyhow::Error>(warnings)
+    };
+    match build() {
+        Ok(warnings) if warnings.is_empty() => "built, also by DKMS".to_string(),
+        Ok(warnings) => format!("FAIL, warnings: {}", warnings.join("; ")),
+        Err(error) => format!("FAIL {error:#}"),
+    }
 }
 
 /// The newest kernel of each line (6.16, 6.17 ...), oldest first.

@@ -58,7 +58,7 @@ enum Cmd {
     ///
     /// The folder needs a Kbuild file or a Makefile. It is copied, so the sources stay clean; the module and make's other
     /// products are in target/xtask/lab/module/KERNEL/. For kmod/ the Rust object (cargo xtask freestanding) is built,
-    /// too, and put beside the sources as usb4_core.o_shipped.
+    /// too, and put beside the sources as usb4_core.o_shipped. With --dkms, Debian's DKMS builds it.
     ///
     /// To try the module: cargo xtask lab run --all --module -- 'modprobe usb4_rdma; dmesg | tail'
     Module(module::Args),

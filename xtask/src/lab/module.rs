@@ -2,8 +2,12 @@
 //!
 //! The sources are copied first, so that each kernel has an object folder of its own and the repository stays
 //! clean. Kbuild's programs and gcc 14, which the kernels are built with, come from the tree and run inside it.
+//! [`build_by_dkms`] has DKMS do it, from the folder that hosts without Rust get.
 
 use super::tree::{Kernel, Tree};
+use crate::cache;
+use crate::debian::Index;
+use crate::dkms;
 use crate::freestanding;
 use crate::process;
 use crate::ui::{Task, Verdict};
@@ -25,6 +29,9 @@ pub(crate) struct Args {
     /// Kernel: `newest`, or a version such as 7.2 or 7.2.12.
     #[arg(long, default_value = "newest")]
     kernel: String,
+    /// Have DKMS build kmod/, from the folder of `cargo xtask dkms`.
+    #[arg(long, conflicts_with_all = ["source", "make"])]
+    dkms: bool,
     /// Further arguments for make, such as W=1 or V=1.
     #[arg(last = true)]
     make: Vec<String>,
@@ -37,7 +44,11 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         root().join(&args.source)
     };
     let kernel = Kernel::get(&args.kernel)?;
-    let built = build(&Tree::get()?, &kernel, &source, &args.make)?;
+    let built = if args.dkms {
+        build_by_dkms(&Tree::get()?, &kernel)?
+    } else {
+        build(&Tree::get()?, &kernel, &source, &args.make)?
+    };
     for line in built.warnings.iter() {
         say!("{line}");
     }
@@ -100,18 +111,106 @@ pub(crate) fn build(tree: &Tree, kernel: &Kernel, source: &Path, make: &[String]
     let log = folder.with_extension("log");
     let outcome = process::run(&mut command, LIMIT, &log, Some(&mut task))?.require(&what)?;
     task.done("built");
-    let warnings = outcome
-        .text
-        .lines()
-        .filter(|line| line.contains("warning:") || line.starts_with("WARNING"));
     let modules = order(&folder)?;
     if modules.is_empty() {
         bail!("{what}: no module came of it\n{}", outcome.tail(25));
     }
     Ok(Built {
         modules,
-        warnings: warnings.map(str::to_string).collect(),
+        warnings: warnings(&outcome.text),
     })
+}
+
+/// What a compiler, objtool or modpost has warned about.
+fn warnings(text: &str) -> Vec<String> {
+    let warns = |line: &&str| line.contains("warning:") || line.starts_with("WARNING");
+    text.lines().filter(warns).map(str::to_string).collect()
+}
+
+/// Has DKMS build the module for `kernel` from the folder of `cargo xtask dkms`, without Rust.
+pub(crate) fn build_by_dkms(tree: &Tree, kernel: &Kernel) -> Result<Built> {
+    let folder = DkmsFolder::make(tree, kernel)?;
+    folder.build()
+}
+
+/// What DKMS gets to see as /mnt.
+pub(crate) struct DkmsFolder<'a> {
+    tree: &'a Tree,
+    kernel: &'a Kernel,
+    folder: PathBuf,
+}
+
+impl<'a> DkmsFolder<'a> {
+    /// Writes it anew.
+    pub(crate) fn make(tree: &'a Tree, kernel: &'a Kernel) -> Result<Self> {
+        let package = cache::entry("lab-dkms-trixie", |at| {
+            Index::read("trixie")?.unpack(&["dkms".to_string()], &[], at)
+        })?;
+        let folder = work().join("lab/dkms").join(&kernel.release);
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+        }
+        for part in ["src", "dkms", "tmp"] {
+            fs::create_dir_all(folder.join(part)).context("create a folder for DKMS")?;
+        }
+        let program = package.join("usr/sbin/dkms");
+        fs::copy(&program, folder.join("program")).with_context(|| format!("copy {}", program.display()))?;
+        let made = DkmsFolder { tree, kernel, folder };
+        dkms::write(&made.sources())?;
+        Ok(made)
+    }
+
+    /// Where the sources are.
+    pub(crate) fn sources(&self) -> PathBuf {
+        let name = format!("{}-{}", dkms::NAME, dkms::VERSION);
+        self.folder.join("src").join(name)
+    }
+
+    /// Runs `dkms build`.
+    pub(crate) fn build(&self) -> Result<Built> {
+        let headers = self.kernel.sources()?;
+        let release = &self.kernel.release;
+        let what = format!("dkms build for {release}");
+        let mut task = Task::start(&what, None);
+        let directory = format!("/usr/src/linux-headers-{release}");
+        let argv = [
+            "env",
+            "TMPDIR=/mnt/tmp",
+            "bash",
+            "/mnt/program",
+            "build",
+            "--dkmstree",
+            "/mnt/dkms",
+            "--sourcetree",
+            "/mnt/src",
+            "--kernelsourcedir",
+            &directory,
+            "-k",
+            release,
+            "-m",
+            dkms::NAME,
+            "-v",
+            dkms::VERSION,
+        ];
+        let binds = [(headers.as_path(), "/usr/src"), (self.folder.as_path(), "/mnt")];
+        let log = self.folder.join("dkms.log");
+        let outcome = process::run(&mut self.tree.inside(&binds, argv), LIMIT, &log, Some(&mut task))?;
+        let place = self.folder.join("dkms").join(dkms::NAME).join(dkms::VERSION);
+        let said = |path: &Path| fs::read_to_string(path.join("make.log")).unwrap_or_default();
+        if let Err(error) = outcome.require(&what) {
+            bail!("{error:#}\n{}", said(&place.join("build")));
+        }
+        task.done("built");
+        let made = place.join(release).join("x86_64");
+        let module = made.join("module").join(format!("{}.ko", dkms::NAME));
+        if !module.exists() {
+            bail!("{what}: no module came of it");
+        }
+        Ok(Built {
+            modules: vec![module],
+            warnings: warnings(&said(&made.join("log"))),
+        })
+    }
 }
 
 /// The modules that Kbuild lists in `modules.order`.

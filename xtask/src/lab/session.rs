@@ -51,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) iommu: bool,
     /// Build kmod/ and let the guests find it.
     pub(crate) module: bool,
+    /// Have DKMS build it.
+    pub(crate) dkms: bool,
     /// Files for the guests: where, and which.
     pub(crate) files: Vec<(String, PathBuf)>,
     /// Guests have this machine's folders for jobs, see [`shared`].
@@ -73,6 +75,7 @@ impl Plan {
             parameters: String::new(),
             iommu: false,
             module: false,
+            dkms: false,
             files: vec![],
             shared: false,
             limit: Duration::from_secs(1800),
@@ -106,7 +109,11 @@ impl Lab {
         let program = binary::build("usb4-nhi-emu", "usb4-nhi-emu")?;
         let mut files = plan.files.clone();
         if plan.module {
-            let built = module::build(&tree, &kernel, &root().join("kmod"), &[])?;
+            let built = if plan.dkms {
+                module::build_by_dkms(&tree, &kernel)?
+            } else {
+                module::build(&tree, &kernel, &root().join("kmod"), &[])?
+            };
             for path in built.modules {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 // Where depmod looks first.
