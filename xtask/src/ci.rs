@@ -91,6 +91,7 @@ fn steps() -> Vec<Step> {
         step("fuzz-seeds", 10, fuzz_seeds),
         step("fuzz", 10, own("fuzz --seconds 60")),
         step("conformance", 15, own("conformance")),
+        step("checkpatch", 15, own("checkpatch")),
         step("lab-tree", 10, own("lab tree")),
         step("lab-module", 10, own("lab module")),
         step("lab-dkms", 10, own("lab module --dkms")),

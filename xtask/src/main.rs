@@ -9,6 +9,7 @@ mod ui;
 
 mod bench;
 mod cache;
+mod checkpatch;
 mod ci;
 mod conformance;
 mod debian;
@@ -49,6 +50,8 @@ enum Cmd {
     Ci(ci::Args),
     /// Compile wire, engine and device for the kernel and check the object.
     Freestanding(freestanding::Args),
+    /// Check the style of the kernel module's C with the kernel's checkpatch.pl.
+    Checkpatch(checkpatch::Args),
     /// Write the folder from which DKMS builds the kernel module, without Rust.
     Dkms(dkms::Args),
     /// Run an MPI job over usb4, then show usb4 next to tcp and shm: what `ci/demo` calls.
@@ -87,6 +90,7 @@ impl Cmd {
             Cmd::Instructions(_) => "instructions",
             Cmd::Loom(_) => "loom",
             Cmd::Provider(_) => "provider",
+            Cmd::Checkpatch(_) => "checkpatch",
             Cmd::Deny(_) => "deny",
             Cmd::Dkms(_) => "dkms",
             Cmd::Sim(_) => "sim",
@@ -107,6 +111,7 @@ impl Cmd {
             Cmd::Instructions(args) => instructions::run(&args),
             Cmd::Loom(args) => loom::run(&args),
             Cmd::Provider(args) => provider::run(&args),
+            Cmd::Checkpatch(args) => checkpatch::run(&args),
             Cmd::Deny(args) => deny::run(&args),
             Cmd::Dkms(args) => dkms::run(&args),
             Cmd::Sim(args) => sim::run(&args),
