@@ -43,6 +43,7 @@ const PROGRAMS: &[&str] = &[
     "usr/bin/ping",
     "usr/bin/ps",
     "usr/bin/rdma",
+    "usr/bin/setpriv",
     "usr/bin/setsid",
     "usr/bin/ss",
     "usr/bin/strace",

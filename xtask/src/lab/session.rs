@@ -169,9 +169,7 @@ impl Lab {
             guests.iter().try_for_each(|guest| guest.sh("depmod").map(drop))?;
         }
         let (guests, shares) = (&lab.guests, &lab.shares);
-        guests
-            .iter()
-            .try_for_each(|guest| shared::mount(guest, shares))?;
+        guests.iter().try_for_each(|guest| shared::mount(guest, shares))?;
         task.done("they take commands");
         Ok(lab)
     }

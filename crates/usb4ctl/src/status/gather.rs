@@ -63,10 +63,9 @@ fn link(sys: &Path, name: String) -> Link {
 
 /// What counts among a rail's attributes.
 fn is_rail_counter(name: &str) -> bool {
-    name == "interrupts"
+    ["interrupts", "interrupts_lost", "stalls"].contains(&name)
         || (name.starts_with("tx_") || name.starts_with("rx_"))
             && !["tx_ring", "rx_ring", "tx_hop", "rx_hop"].contains(&name)
-        || ["rekicks", "stalls"].contains(&name)
 }
 
 fn rail(service: &Path, name: String, host: String) -> Rail {

@@ -159,6 +159,9 @@ fn a_link_is_shown_with_its_rail_and_what_went_wrong() {
             ("rx_frames", "80"),
             ("rx_crc_errors", "4"),
             ("interrupts", "31"),
+            ("interrupts_lost", "1"),
+            ("tx_kicks", "2"),
+            ("stalls", "0"),
         ],
     );
     assert_eq!(
@@ -175,7 +178,7 @@ link0      {PEER} up for 3 min 20 s, 1 rail
 0-1.1      rail, up in link0
            2 x 20.0 Gb/s to strix-b (0-1), delivers 18.3 Gb/s, round trip 12.3 us
            HopID 8 out 9 in, ring 1 out 1 in, of 0000:c6:00.5
-           sent 1240, 2 lost; received 80, 4 damaged, 0 too long; 31 interrupts
+           sent 1240, 2 lost; received 80, 4 damaged, 0 too long; 31 interrupts, 1 that did not come, 2 kicks of the transmit ring
 domain0    controller 0000:c6:00.5 [1022:158d], IOMMU group 7 (DMA-FQ), DMA protection by the firmware"
         )
     );

@@ -218,9 +218,14 @@ fn rail(lines: &mut Vec<String>, rail: &Rail, host: Option<&Host>) {
         of("rx_overruns"),
         of("interrupts")
     );
-    for name in ["rekicks", "stalls"] {
+    for (name, what) in [
+        ("interrupts_lost", "that did not come"),
+        ("tx_kicks", "kicks of the transmit ring"),
+        ("rx_kicks", "kicks of the receive ring"),
+        ("stalls", "stalls"),
+    ] {
         if of(name) != 0 {
-            counts += &format!(", {} {name}", of(name));
+            counts += &format!(", {} {what}", of(name));
         }
     }
     say(lines, "", counts);

@@ -4,20 +4,28 @@
 //! Each file is about one of these; the suite is the groups of all of them.
 
 mod bad_cable;
+mod dkms;
 mod dmabuf;
 mod jobs;
 mod limits;
 mod peers;
+mod status;
 
 use super::{Check, Group, Outcome, Tag};
 use crate::lab::session::Lab;
 use anyhow::Result;
 
 pub(super) fn groups() -> Vec<&'static Group> {
-    [bad_cable::GROUPS, jobs::GROUPS, limits::GROUPS]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        bad_cable::GROUPS,
+        dkms::GROUPS,
+        jobs::GROUPS,
+        limits::GROUPS,
+        status::GROUPS,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 const fn check(name: &'static str, tag: Tag, run: fn(&mut Lab) -> Result<Outcome>) -> Check {
