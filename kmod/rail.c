@@ -13,6 +13,7 @@
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/slab.h>
 
 #include "rail.h"
@@ -137,6 +138,9 @@ static void complain(struct u4_rail *rail, int error)
 			   nhi, error);
 }
 
+/* Two rails that come at once would both take what is left for one. */
+static DEFINE_MUTEX(open_lock);
+
 /* A state rather than a failure: rings come free when others go. */
 static bool ensure_port(struct u4_rail *rail)
 {
@@ -144,7 +148,9 @@ static bool ensure_port(struct u4_rail *rail)
 
 	if (rail->opened)
 		return true;
+	mutex_lock(&open_lock);
 	ret = open_port(rail);
+	mutex_unlock(&open_lock);
 	WRITE_ONCE(rail->error, ret);
 	if (!ret) {
 		rail->complained = false;
