@@ -98,7 +98,11 @@ impl Inner {
             return false;
         };
         let under_way = |request: &SendRequest| {
-            request.state == SendState::Posted && region.is_none_or(|region| request.region == region)
+            let is_out = matches!(
+                request.state,
+                SendState::Posted | SendState::Placing | SendState::Placed
+            );
+            is_out && region.is_none_or(|region| request.region == region)
         };
         !matches!(comm.common.state, State::Failed(_)) && send.requests.iter().any(under_way)
     }

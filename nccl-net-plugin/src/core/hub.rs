@@ -465,5 +465,28 @@ mod tests {
             assert!(got[..size] == bytes[..size] && got[size..].iter().all(|byte| *byte == 0));
         }
         assert_eq!(inner.notes, []);
+        // The receiver takes its buffer back: nothing of it is there, and nobody is told otherwise.
+        let piece = |memory: &usb4_ring::MemoryRegion, region| Piece {
+            addr: memory.addr(),
+            size: 2999,
+            tag: 0,
+            region: Some(region),
+        };
+        // SAFETY: as above.
+        let recv = unsafe { inner.irecv(rx, &piece(&target, to)) }.unwrap().unwrap();
+        drop((inner.remove_region(rx, to), target));
+        let send = inner.isend(tx, &piece(&source, from)).unwrap().unwrap();
+        let start = Instant::now();
+        let lost = loop {
+            inner.poll();
+            inner.port.submit();
+            device.progress();
+            match inner.test(send) {
+                Ok(None) => assert!(start.elapsed() < Duration::from_secs(30), "hangs"),
+                ended => break ended,
+            }
+        };
+        assert!(lost.is_err(), "{lost:?}");
+        assert!(!matches!(inner.test(recv), Ok(Some(_))));
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Port {
     sends: Cq,
     device: Device,
     buffers: Buffers,
+    /// Receives that could not be posted again for lack of a buffer.
+    missing: u32,
     /// Something was posted that the device has not been told of.
     posted: bool,
     /// Whether requests may be posted that are not the whole of a message.
@@ -59,6 +61,7 @@ impl Port {
             sends,
             device: device.clone(),
             buffers: Buffers::new(eager),
+            missing: 0,
             posted: false,
             max_message: device.info().max_message,
         };
@@ -143,14 +146,30 @@ impl Port {
         }
     }
 
-    /// A buffer in place of one that is kept.
-    pub(crate) fn spare(&mut self) -> Result<u32, Error> {
-        self.buffers.take(&self.device)
+    /// Posts a receive in place of one whose buffer is kept. If there is no memory for that, one that is given back is
+    /// posted instead; the error is that of the first of them.
+    #[cold]
+    pub(crate) fn receive_into_another(&mut self) -> Result<(), Error> {
+        match self.buffers.take(&self.device) {
+            Ok(buffer) => self.receive_into(buffer),
+            Err(error) => {
+                self.missing += 1;
+                if self.missing == 1 {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A buffer that was kept is free.
     pub(crate) fn give_back(&mut self, buffer: u32) {
-        self.buffers.free.push(buffer);
+        if self.missing == 0 {
+            self.buffers.free.push(buffer);
+        } else {
+            self.missing -= 1;
+            self.receive_into(buffer);
+        }
     }
 
     /// The words in front of a message that has arrived.
@@ -238,5 +257,29 @@ impl Buffers {
         // SAFETY: a buffer starts with them and is aligned to a cache line; nobody writes to it between its arrival and
         // its return. x86-64 is little-endian, as the words are.
         unsafe { at.read() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_that_could_not_be_posted_again_is_made_up_for() {
+        let device = Device::open(&format!("soft:nccl-port-{}", std::process::id())).unwrap();
+        let mut port = Port::new(&device, 100).unwrap();
+        let mut byte = [0_u8; 8];
+        // SAFETY: nobody names these regions, and they go before the bytes.
+        let regions: Vec<_> =
+            std::iter::from_fn(|| unsafe { device.register(byte.as_mut_ptr(), 8, Access::LOCAL) }.ok())
+                .collect();
+        assert!(port.receive_into_another().is_err());
+        assert!(port.receive_into_another().is_ok(), "told once");
+        drop(regions);
+        for (buffer, missing) in [(0, 1), (1, 0), (2, 0)] {
+            port.give_back(buffer);
+            assert_eq!(port.missing, missing);
+        }
+        assert_eq!(port.buffers.free, [2]);
     }
 }

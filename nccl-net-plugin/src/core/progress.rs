@@ -94,13 +94,13 @@ impl Inner {
             }
             _ => self.nonsense(done, "a message that is none of this protocol's"),
         };
-        let next = if kept { self.port.spare() } else { Ok(buffer) };
-        match next {
-            Ok(next) => self.port.receive_into(next),
-            Err(error) => self.notes.push((
+        if !kept {
+            self.port.receive_into(buffer);
+        } else if let Err(error) = self.port.receive_into_another() {
+            self.notes.push((
                 Level::Warn,
                 format!("no memory for messages that come early, so fewer are taken: {error}"),
-            )),
+            ));
         }
     }
 
@@ -300,7 +300,15 @@ impl Inner {
                 && let Side::Send(send) = &mut comm.side
                 && let Some(request) = send.requests.find(slot, own)
             {
-                request.state = SendState::Done;
+                match request.state {
+                    SendState::Placing => {
+                        request.state = SendState::Placed;
+                        self.pump(key);
+                    }
+                    // A piece of it is not where it belongs, whatever has come after.
+                    SendState::Lost => {}
+                    _ => request.state = SendState::Done,
+                }
             }
             return;
         }

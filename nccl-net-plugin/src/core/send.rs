@@ -30,6 +30,10 @@ pub(crate) enum SendState {
     /// Not all of it is with the ring.
     #[default]
     Queued,
+    /// All pieces of a message that is longer than the ring takes at once are with it.
+    Placing,
+    /// They are where they belong, and the receiver is to be told.
+    Placed,
     /// All of it is with the ring.
     Posted,
     /// It is where it belongs.
@@ -169,7 +173,9 @@ impl SendComm {
                     }));
                 }
                 Some(grant) if request.size != 0 => {
-                    place(port, route, request, self.sent, grant, cookie)?;
+                    if !place(port, route, request, self.sent, grant, cookie)? {
+                        break;
+                    }
                 }
                 None if ahead >= self.credits || request.size > u64::from(self.eager) => break,
                 _ => {
@@ -193,7 +199,7 @@ impl SendComm {
     }
 }
 
-/// Posts what of a message goes into the buffer it was granted.
+/// Posts what of a message goes into the buffer it was granted. Whether that is all, and the receiver told.
 #[inline]
 fn place(
     port: &mut Port,
@@ -202,7 +208,7 @@ fn place(
     seq: u32,
     grant: Grant,
     cookie: Id,
-) -> Result<(), Refused> {
+) -> Result<bool, Refused> {
     let most = u64::from(port.max_message);
     if request.size <= most {
         let placed = Placed {
@@ -215,26 +221,38 @@ fn place(
             key: grant.key,
         };
         let work = WorkRequest::write(route.to, request.bytes(request.size), remote).imm(placed.encode());
-        return port.post(&work.user_data(cookie.raw()));
+        port.post(&work.user_data(cookie.raw()))?;
+        return Ok(true);
     }
-    // More than the ring takes at once: piece by piece, then a word that it is all there.
+    // More than the ring takes at once: piece by piece and, once all are there, a word that they are. The word may not go
+    // with the last piece: it would be sent even if one before it could not.
+    match request.state {
+        SendState::Queued => {}
+        SendState::Placed => {
+            let message = Message::Written {
+                to: route.remote,
+                seq,
+                tag: request.tag,
+                size: request.size,
+            };
+            port.ask(route.to, &message, cookie)?;
+            return Ok(true);
+        }
+        _ => return Ok(false),
+    }
     while request.given < request.size {
         let len = most.min(request.size - request.given);
         let remote = Remote {
             addr: grant.addr.wrapping_add(request.given),
             key: grant.key,
         };
-        let work = WorkRequest::write(route.to, request.bytes(len), remote);
-        port.post(&work.user_data(cookie.raw()).unsignaled())?;
+        let work = WorkRequest::write(route.to, request.bytes(len), remote).user_data(cookie.raw());
+        let is_last = request.given + len == request.size;
+        port.post(&if is_last { work } else { work.unsignaled() })?;
         request.given += len;
     }
-    let message = Message::Written {
-        to: route.remote,
-        seq,
-        tag: request.tag,
-        size: request.size,
-    };
-    port.ask(route.to, &message, cookie)
+    request.state = SendState::Placing;
+    Ok(false)
 }
 
 impl SendRequest {

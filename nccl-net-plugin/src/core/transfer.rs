@@ -139,7 +139,10 @@ impl Inner {
                     send.requests.remove(slot);
                     return Ok(Some(request.size));
                 }
-                matches!(request.state, SendState::Queued | SendState::Lost)
+                matches!(
+                    request.state,
+                    SendState::Queued | SendState::Placed | SendState::Lost
+                )
             }
             Side::Recv(recv) => {
                 let request = *recv.requests.find(slot, own).ok_or_else(stale)?;
