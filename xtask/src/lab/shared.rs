@@ -33,7 +33,7 @@ pub(crate) const DEVICE: &str = "/dev/usb4ring";
 /// Two ranks of NCCL with two communicators at once, which have up to 400 MB of buffers each.
 const MEMORY_MIB: u32 = 1536;
 
-/// How long a killed process may take to go.
+/// How long a killed process may take to go, and a network to come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Boots two guests for jobs; `name` is that of the folder for logs.
@@ -96,9 +96,12 @@ pub(super) fn prepare(lab: &mut Lab) -> Result<()> {
             names.join("\n")
         ))?;
     }
-    lab.guests()
-        .iter()
-        .try_for_each(|guest| guest.listening(RSH_PORT))
+    for guest in lab.guests() {
+        guest.listening(RSH_PORT)?;
+        // NCCL takes no interface that is not running, which it is a moment after it is told to be up.
+        guest.until("grep -qE 'up|unknown' /sys/class/net/eth0/operstate", PATIENCE)?;
+    }
+    Ok(())
 }
 
 /// The name of a guest (init.sh).
