@@ -120,7 +120,7 @@ fn say(guests: &[Guest], pattern: &str, from: &[usize]) -> Result<()> {
 }
 
 /// Waits until that many more frames have crossed a cable.
-fn moves(emulator: &mut Emulator, cable: usize, count: u64) -> Result<()> {
+pub(super) fn moves(emulator: &mut Emulator, cable: usize, count: u64) -> Result<()> {
     let begun = frames(emulator, cable)?;
     let deadline = Instant::now() + SETTLE;
     while frames(emulator, cable)? < begun + count {

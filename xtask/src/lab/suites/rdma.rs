@@ -116,9 +116,13 @@ pub(super) struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// Starts `usb4ctl COMMAND --serve`.
+    /// Starts `usb4ctl COMMAND --serve`; the command may have options.
     pub(super) fn start(guest: &'a Guest, command: &str) -> Result<Server<'a>> {
-        let mut running = guest.start(&["usb4ctl", command, "--serve"])?;
+        let words = ["usb4ctl"]
+            .into_iter()
+            .chain(command.split(' '))
+            .chain(["--serve"]);
+        let mut running = guest.start(&words.collect::<Vec<_>>())?;
         let deadline = Instant::now() + SETTLE;
         let mut text = String::new();
         while !text.contains('\n') {

@@ -2,6 +2,7 @@
 //! its cable and comes back, and the module leaves nothing behind.
 
 use super::Tag::{Ci, Full};
+use super::load::MOVING;
 use super::net::{self, SETTLE};
 use super::rails::{self, frames};
 use super::rdma::{self, BringUp, LONG, Server};
@@ -199,10 +200,7 @@ fn summary(json: &str) -> Result<String> {
 
 /// Pulls the cable while messages cross it. What is outstanding fails and nothing else; when the cable is back, the
 /// same server serves.
-fn cable_pull(lab: &mut Lab) -> Result<Outcome> {
-    /// Frames after which a client is in the middle of it: past the 210 rounds that measure latency (each is at most 8,
-    /// with all acknowledgements), in which it may have nothing outstanding but what the server is to send.
-    const MOVING: u64 = 5000;
+pub(super) fn cable_pull(lab: &mut Lab) -> Result<Outcome> {
     let (guests, emulator) = lab.parts();
     let [one, other] = guests else {
         bail!("two guests are wanted");
@@ -265,7 +263,7 @@ fn cable_pull_ten_times(lab: &mut Lab) -> Result<Outcome> {
 }
 
 /// Unloads the module: refused while a client has the device, clean when none has; and loads it again.
-fn unload(lab: &mut Lab) -> Result<Outcome> {
+pub(super) fn unload(lab: &mut Lab) -> Result<Outcome> {
     let (one, other) = (lab.guest(0)?, lab.guest(1)?);
     let holder = Server::start(other, "ping")?;
     let refused = other.run("rmmod usb4_rdma", SETTLE)?;

@@ -2,7 +2,7 @@
 
 use super::Tag::{Ci, Full};
 use super::net::{self, SETTLE};
-use super::{Check, Group, Outcome};
+use super::{Check, Group, Outcome, power};
 use crate::lab::perftest::{Server, Test};
 use crate::lab::session::{Guest, Lab};
 use anyhow::{Context, Result, bail};
@@ -238,29 +238,18 @@ fn ten_replugs(lab: &mut Lab) -> Result<Outcome> {
     seen("ten times")
 }
 
-/// System sleep as far as devices, as far as the platform, and real suspend-to-idle, woken up by the serial port.
+/// System sleep of one guest.
 fn suspend(lab: &mut Lab) -> Result<Outcome> {
-    let again = |lab: &mut Lab| -> Result<()> {
-        net::join(lab)?;
-        net::ping(lab.guest(1)?, &net::address(0), "-c 50 -i 0.01").map(drop)
-    };
-    lab.guest(0)?
-        .sh("echo 1 > /sys/module/suspend/parameters/pm_test_delay")?;
-    for level in ["devices", "platform"] {
-        lab.guest(0)?.sh(&format!(
-            "echo {level} > /sys/power/pm_test && echo freeze > /sys/power/state"
-        ))?;
-        again(lab).with_context(|| format!("after suspending {level}"))?;
+    for level in power::LEVELS {
+        power::sleep(lab.guest(0)?, level)?;
+        let again = net::join(lab);
+        let again = again.and_then(|()| net::ping(lab.guest(1)?, &net::address(0), "-c 50 -i 0.01"));
+        again.with_context(|| format!("after sleep: {level}"))?;
     }
-    let sleeper = lab.guest(0)?;
-    sleeper.sh("echo none > /sys/power/pm_test && echo enabled > /sys/class/tty/ttyS0/power/wakeup")?;
-    let asleep = sleeper.start(&["sh", "-c", "echo freeze > /sys/power/state"])?;
-    let slept = sleeper.wake(asleep)?;
-    if !slept.ok() {
-        bail!("suspend-to-idle: {slept}");
-    }
-    again(lab).context("after suspend-to-idle")?;
-    seen("devices, platform and suspend-to-idle; the connection is back each time")
+    seen(format!(
+        "{}; the connection is back each time",
+        power::LEVELS.join(", ")
+    ))
 }
 
 /// Unloads the drivers and loads them again.

@@ -7,9 +7,16 @@ mod bad_cable;
 mod dkms;
 mod dmabuf;
 mod jobs;
+mod leaks;
 mod limits;
+mod neighbour;
+mod network;
+mod peer;
 mod peers;
+mod soak;
 mod status;
+mod three;
+mod users;
 
 use super::{Check, Group, Outcome, Tag};
 use crate::lab::session::Lab;
@@ -22,6 +29,12 @@ pub(super) fn groups() -> Vec<&'static Group> {
         jobs::GROUPS,
         limits::GROUPS,
         status::GROUPS,
+        peer::GROUPS,
+        network::GROUPS,
+        three::GROUPS,
+        neighbour::GROUPS,
+        users::GROUPS,
+        soak::GROUPS,
     ]
     .into_iter()
     .flatten()

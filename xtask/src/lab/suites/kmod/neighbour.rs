@@ -1,0 +1,463 @@
+//! A neighbour that says what it likes: frames and control messages nobody with a session has sent. Nothing of that is
+//! believed, and nobody is disturbed.
+
+use super::{check, seen};
+use crate::lab::emulator::Emulator;
+use crate::lab::session::{Guest, Lab};
+use crate::lab::suites::Tag::{Ci, Full};
+use crate::lab::suites::load::{Load, MOVING};
+use crate::lab::suites::net::SETTLE;
+use crate::lab::suites::{Group, Outcome, rails, rdma};
+use anyhow::{Context, Result, bail};
+use std::fmt::Write;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+use usb4_nhi_control::capture::{Kind, Reader};
+use usb4_nhi_model::{Nhi, Place};
+use usb4_wire::{CONTROL_LEN, Control, ControlKind, NodeId};
+
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        name: "neighbour",
+        topology: "pair,lanes=1",
+        plan: |_| {},
+        prepare: rdma::prepare,
+        checks: &[
+            check("forged-frames", Ci, forged_frames),
+            check("forged-control", Ci, forged_control),
+        ],
+    },
+    // A peer that has a session knows what its own frames must carry. It can end that session, and no other.
+    Group {
+        name: "hostile-peer",
+        topology: "chain,lanes=1",
+        plan: |_| {},
+        prepare: |lab| super::three::links(lab, &[1, 2, 1]),
+        checks: &[check("wild-requests", Full, wild_requests)],
+    },
+];
+
+/// PDFs of a frame's first and last packet (docs/spec/usb4.md, section 3).
+const PDFS: &str = "1 2";
+
+/// The module's receive ring: the first after the control channel's.
+const RING: u16 = 1;
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % (end.max(1) as u64)).unwrap_or(0)
+    }
+}
+
+/// A frame or control packet that has been handed to a host.
+struct Heard {
+    nhi: usize,
+    control: bool,
+    bytes: Vec<u8>,
+}
+
+/// What has been handed to hosts while something was done: frames of our ring, and control packets.
+fn heard(
+    emulator: &mut Emulator,
+    file: &Path,
+    what: impl FnOnce(&mut Emulator) -> Result<()>,
+) -> Result<Vec<Heard>> {
+    emulator.ask(&format!("capture start {} --all", file.display()))?;
+    let done = what(emulator);
+    emulator.ask("capture stop")?;
+    done?;
+    let input = File::open(file).with_context(|| format!("open {}", file.display()))?;
+    let mut all = vec![];
+    for record in Reader::new(BufReader::new(input))? {
+        let record = record?;
+        let (at, control) = match record.kind {
+            Kind::Control { at, .. } => (at, true),
+            Kind::Frame { at, hop: RING, .. } => (at, false),
+            _ => continue,
+        };
+        if let Place::ToHost(Nhi(nhi)) = at {
+            all.push(Heard {
+                nhi,
+                control,
+                bytes: record.bytes,
+            });
+        }
+    }
+    Ok(all)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Does something to a link with a load, which must neither end nor complain, and which stays up.
+fn undisturbed(
+    lab: &mut Lab,
+    what: impl FnOnce(&[Guest], &mut Emulator, &Path) -> Result<String>,
+) -> Result<Outcome> {
+    let from = rdma::ends(lab);
+    let file = lab.logs.join("neighbour.pcapng");
+    let (guests, emulator) = lab.parts();
+    let [one, other] = guests else {
+        bail!("two guests are wanted");
+    };
+    let load = Load::start(one, other, 16384)?;
+    rails::moves(emulator, 0, MOVING)?;
+    let words = what(guests, emulator, &file)?;
+    rails::moves(emulator, 0, 1000)?;
+    load.end()?;
+    for (guest, from) in guests.iter().zip(from) {
+        if guest.console.wait(rdma::DOWN, from, Duration::ZERO).is_ok() {
+            bail!("guest {}: the link went down", guest.number);
+        }
+    }
+    let answered = rdma::ping(one, other, 20)?;
+    seen(format!("{words}; nobody noticed, and {answered}"))
+}
+
+/// Frames dropped by both guests' links, of each kind that sysfs counts; nothing where a module does not show that.
+fn dropped(guests: &[Guest]) -> Result<Vec<(&'static str, u64)>> {
+    const COUNTERS: [&str; 4] = ["rx_malformed", "rx_corrupt", "rx_wrong_tag", "rx_duplicate"];
+    let mut sums = vec![];
+    for guest in guests {
+        if !guest.run("[ -e /sys/class/usb4_rdma ]", SETTLE)?.ok() {
+            return Ok(sums);
+        }
+    }
+    for name in COUNTERS {
+        let mut sum = 0;
+        for guest in guests {
+            let text = guest.sh(&format!("cat /sys/class/usb4_rdma/link*/statistics/{name}"))?;
+            let counts: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+            sum += counts
+                .with_context(|| format!("{name}: {text}"))?
+                .iter()
+                .sum::<u64>();
+        }
+        sums.push((name, sum));
+    }
+    Ok(sums)
+}
+
+/// Noise, recorded frames again, and recorded frames with something changed.
+fn forged_frames(lab: &mut Lab) -> Result<Outcome> {
+    const FRAMES: usize = 600;
+    let mut random = Random(1);
+    undisturbed(lab, |guests, emulator, file| {
+        let recorded = heard(emulator, file, |emulator| rails::moves(emulator, 0, 200))?;
+        let recorded: Vec<Heard> = recorded.into_iter().filter(|heard| !heard.control).collect();
+        if recorded.is_empty() {
+            bail!("no frame was recorded");
+        }
+        let before = dropped(guests)?;
+        let mut taken = 0;
+        for number in 0..FRAMES {
+            let frame = recorded.get(random.below(recorded.len())).context("none")?;
+            let mut bytes = frame.bytes.clone();
+            match number % 4 {
+                // Noise.
+                0 => {
+                    bytes = (0..=random.below(4095))
+                        .map(|_| random.next().to_le_bytes()[0])
+                        .collect()
+                }
+                // An old frame.
+                1 => {}
+                // Another tag.
+                2 => bytes.iter_mut().skip(8).take(8).for_each(|byte| *byte ^= 0x5a),
+                // A bit flipped in the header.
+                _ => {
+                    let at = random.below(40.min(bytes.len()));
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte ^= 1 << random.below(8);
+                    }
+                }
+            }
+            // A ring that has no buffer at this moment takes none.
+            let request = format!("inject frame {} {RING} {PDFS} {}", frame.nhi, hex(&bytes));
+            taken += usize::from(emulator.ask(&request).is_ok());
+        }
+        if taken < FRAMES / 2 {
+            bail!("only {taken} of {FRAMES} frames were taken");
+        }
+        rails::moves(emulator, 0, 200)?;
+        let after = dropped(guests)?;
+        let counted: Vec<(&str, u64)> = before
+            .iter()
+            .zip(&after)
+            .map(|((name, before), (_, after))| (*name, after - before))
+            .collect();
+        let total: u64 = counted.iter().map(|(_, count)| count).sum();
+        let shown = !counted.is_empty();
+        if shown && (total < taken as u64 || counted.iter().any(|(_, count)| *count == 0)) {
+            bail!("{taken} forged frames, and dropped: {counted:?}");
+        }
+        Ok(format!("{taken} forged frames, dropped: {counted:?}"))
+    })
+}
+
+/// Bytes of a control packet before the message in it (`struct packet` in kmod/service.c).
+const BEFORE_MESSAGE: usize = 64;
+/// CRC of a control packet, which the emulator adds.
+const CRC: usize = 4;
+
+/// The message of a control packet, if it is one of ours. On the cable each double word is turned around.
+fn message(packet: &[u8]) -> Option<Control> {
+    let message = packet.get(BEFORE_MESSAGE..packet.len().checked_sub(CRC)?)?;
+    Control::parse(&turned(message), crc32c::crc32c_append).ok()
+}
+
+fn turned(bytes: &[u8]) -> Vec<u8> {
+    let words = bytes.chunks(4);
+    words.flat_map(|word| word.iter().rev()).copied().collect()
+}
+
+/// The packet with another message in it, as `inject control` wants it.
+fn packet(template: &[u8], message: &[u8]) -> String {
+    let mut bytes = template.get(..BEFORE_MESSAGE).unwrap_or_default().to_vec();
+    bytes.extend(turned(message));
+    hex(&bytes)
+}
+
+/// Control messages of an earlier session again, of a foreign host, of this host itself, with other tags and nonces; and
+/// some that are none.
+fn forged_control(lab: &mut Lab) -> Result<Outcome> {
+    let file = lab.logs.join("bring-up.pcapng");
+    let mut messages = vec![];
+    // The second session is the one that is on when the messages of the first come again.
+    for _ in 0..2 {
+        let from = rdma::ends(lab);
+        let (guests, emulator) = lab.parts();
+        let heard = heard(emulator, &file, |emulator| {
+            emulator.ask("unplug 0")?;
+            for (guest, from) in guests.iter().zip(&from) {
+                guest.console.wait(rdma::DOWN, *from, SETTLE)?;
+            }
+            emulator.ask("plug 0")?;
+            for (guest, from) in guests.iter().zip(&from) {
+                let down = guest.console.wait(rdma::DOWN, *from, SETTLE)?;
+                guest.console.wait(rdma::UP, down, SETTLE)?;
+            }
+            Ok(())
+        })?;
+        messages.extend(
+            heard
+                .into_iter()
+                .filter(|heard| heard.control)
+                .filter_map(|heard| message(&heard.bytes).map(|message| (heard, message))),
+        );
+    }
+    let kinds = [
+        ControlKind::Offer,
+        ControlKind::Accept,
+        ControlKind::PathsUp,
+        ControlKind::PathsUpAck,
+    ];
+    for kind in kinds {
+        if !messages.iter().any(|(_, message)| message.kind == kind) {
+            bail!("no {kind:?} was recorded");
+        }
+    }
+    let mut random = Random(2);
+    undisturbed(lab, |_, emulator, _| {
+        let mut count = 0;
+        for (heard, recorded) in &messages {
+            for forged in forgeries(recorded, &mut random) {
+                let packet = packet(&heard.bytes, &forged);
+                emulator.ask(&format!(
+                    "inject control {} {XDOMAIN_REQUEST} {packet}",
+                    heard.nhi
+                ))?;
+                count += 1;
+                // The control channel takes so many at a time (TB_CTL_RX_PKG_COUNT in drivers/thunderbolt/ctl.c).
+                if count % 5 == 0 {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+        Ok(format!("{count} forged control messages"))
+    })
+}
+
+/// PDF of what our control messages are (`TB_CFG_PKG_XDOMAIN_REQ`).
+const XDOMAIN_REQUEST: u8 = 6;
+
+/// A recorded message as it was, and others made of it.
+fn forgeries(recorded: &Control, random: &mut Random) -> Vec<Vec<u8>> {
+    let bytes = |message: &Control| message.emit(crc32c::crc32c_append).to_vec();
+    let mut all = vec![bytes(recorded)];
+    let mut foreign = *recorded;
+    foreign.body.node_id = NodeId::from_halves(random.next(), random.next());
+    all.push(bytes(&foreign));
+    let mut guessed = *recorded;
+    guessed.body.tag = random.next() | 1;
+    guessed.body.nonce = random.next() | 1;
+    guessed.body.echo = random.next() | 1;
+    guessed.body.join = random.next() | 1;
+    for kind in [
+        ControlKind::Offer,
+        ControlKind::Accept,
+        ControlKind::PathsUp,
+        ControlKind::PathsUpAck,
+        ControlKind::Bye,
+        ControlKind::ByeAck,
+        ControlKind::Reset,
+        ControlKind::Refuse,
+    ] {
+        guessed.kind = kind;
+        guessed.body.reason = u32::from(kind == ControlKind::Refuse);
+        all.push(bytes(&guessed));
+    }
+    let mut damaged = bytes(recorded);
+    if let Some(byte) = damaged.get_mut(random.below(CONTROL_LEN)) {
+        *byte ^= 1 << random.below(8);
+    }
+    all.push(damaged);
+    all.push((0..CONTROL_LEN).map(|_| random.next().to_le_bytes()[0]).collect());
+    all
+}
+
+/// Frames with the tag of the session between guests 0 and 1, as if guest 0 had sent them: packet numbers from the future
+/// and requests that are none. Their link may go; it comes back. That of guests 1 and 2 goes on.
+fn wild_requests(lab: &mut Lab) -> Result<Outcome> {
+    const FRAMES: usize = 400;
+    let file = lab.logs.join("hostile-peer.pcapng");
+    let mut random = Random(3);
+    let (guests, emulator) = lab.parts();
+    let [one, two, three] = guests else {
+        bail!("three guests are wanted");
+    };
+    let bystanders = Load::start(three, two, 16384)?;
+    let load = Load::start(one, two, 16384)?;
+    rails::moves(emulator, 0, MOVING)?;
+    rails::moves(emulator, 1, 1000)?;
+    let recorded = heard(emulator, &file, |emulator| rails::moves(emulator, 0, 200))?;
+    let recorded: Vec<Heard> = recorded
+        .into_iter()
+        .filter(|heard| !heard.control && heard.nhi == 1)
+        .collect();
+    let mut taken = 0;
+    for _ in 0..FRAMES {
+        let frame = recorded.get(random.below(recorded.len())).context("none")?;
+        let mut bytes = frame.bytes.clone();
+        wild(&mut bytes, &mut random);
+        let request = format!("inject frame 1 {RING} {PDFS} {}", hex(&bytes));
+        taken += usize::from(emulator.ask(&request).is_ok());
+    }
+    rails::moves(emulator, 1, 1000)?;
+    bystanders.end().context("the link nobody has attacked")?;
+    drop(load);
+    let from = rdma::ends(lab);
+    lab.control("unplug 0")?;
+    for (guest, from) in lab.guests().iter().zip(&from).take(2) {
+        guest.console.wait(rdma::DOWN, *from, SETTLE)?;
+    }
+    lab.control("plug 0")?;
+    for (guest, from) in lab.guests().iter().zip(&from).take(2) {
+        let down = guest.console.wait(rdma::DOWN, *from, SETTLE)?;
+        guest.console.wait(rdma::UP, down, SETTLE)?;
+    }
+    let answered = rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
+    seen(format!(
+        "{taken} wild frames of a session; the other link has not noticed; replugged, {answered}"
+    ))
+}
+
+/// Makes a frame of another packet number, with its chunks' offsets, lengths, addresses and keys at random, and its
+/// checksum right (docs/spec/wire.md, sections 2 and 3).
+fn wild(frame: &mut [u8], random: &mut Random) {
+    const HEADER: usize = 40;
+    const CHUNK_TYPE_AND_LENGTH: usize = 4;
+    let length = frame.get(2..4).and_then(|bytes| bytes.try_into().ok());
+    let head = usize::from(length.map_or(0, u16::from_le_bytes)).min(frame.len());
+    if head < HEADER {
+        return;
+    }
+    let packet = random.next() >> random.below(64);
+    if let Some(place) = frame.get_mut(16..24) {
+        place.copy_from_slice(&packet.to_le_bytes());
+    }
+    for byte in frame.iter_mut().take(head).skip(HEADER + CHUNK_TYPE_AND_LENGTH) {
+        if random.below(3) == 0 {
+            *byte = random.next().to_le_bytes()[0];
+        }
+    }
+    if let Some(place) = frame.get_mut(4..8) {
+        place.fill(0);
+    }
+    let chunks = frame.get(HEADER..head).unwrap_or_default();
+    let crc = crc32c::crc32c(chunks);
+    let crc = crc32c::crc32c_append(crc, frame.get(..HEADER).unwrap_or_default());
+    if let Some(place) = frame.get_mut(4..8) {
+        place.copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use usb4_wire::ControlBody;
+
+    fn offer() -> Control {
+        Control {
+            kind: ControlKind::Offer,
+            body: ControlBody {
+                ver_min: 1,
+                ver_max: 1,
+                node_id: NodeId(7),
+                tag: 1,
+                nonce: 2,
+                ring_size: 1024,
+                ..ControlBody::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_message_is_found_in_its_packet_and_put_into_another() {
+        let bytes = offer().emit(crc32c::crc32c_append);
+        let mut on_the_cable = vec![0; BEFORE_MESSAGE];
+        on_the_cable.extend(turned(&bytes));
+        on_the_cable.extend([0; CRC]);
+        assert_eq!(message(&on_the_cable), Some(offer()));
+        assert_eq!(packet(&on_the_cable, &bytes), hex(&on_the_cable[..160]));
+        assert_eq!(message(&on_the_cable[..100]), None);
+    }
+
+    #[test]
+    fn forged_messages_are_good_but_for_the_last_two() {
+        let all = forgeries(&offer(), &mut Random(1));
+        let good = |bytes: &Vec<u8>| Control::parse(bytes, crc32c::crc32c_append).is_ok();
+        let (good_ones, bad) = all.split_at(all.len() - 2);
+        assert!(good_ones.iter().all(good) && !bad.iter().any(good));
+    }
+
+    #[test]
+    fn a_wild_frame_has_a_good_checksum() {
+        let mut frame = vec![0; 100];
+        frame[0] = 1;
+        frame[2] = 56;
+        wild(&mut frame, &mut Random(1));
+        let told = u32::from_le_bytes(frame[4..8].try_into().unwrap());
+        frame[4..8].fill(0);
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&frame[40..56]), &frame[..40]);
+        assert_eq!(told, crc);
+    }
+}

@@ -1,0 +1,166 @@
+//! thunderbolt_net and our module on the same controllers: each keeps its rings, whoever came first.
+
+use super::{check, seen};
+use crate::interrupt;
+use crate::lab::session::Lab;
+use crate::lab::suites::Tag::{Ci, Full};
+use crate::lab::suites::load::{Load, MOVING};
+use crate::lab::suites::net::{self, SETTLE};
+use crate::lab::suites::{Group, Outcome, rails, rdma};
+use anyhow::{Result, bail};
+use std::time::Duration;
+
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        name: "beside-network",
+        topology: "pair,lanes=1",
+        plan: |_| {},
+        prepare: rdma::prepare,
+        checks: &[
+            check("network-second", Full, network_second),
+            check("network-first", Full, network_first),
+        ],
+    },
+    // Two data rings, of which one is thunderbolt_net's.
+    Group {
+        name: "beside-network-three-hops",
+        topology: "pair,lanes=1,hops=strix",
+        plan: |_| {},
+        prepare: rdma::prepare,
+        checks: &[
+            check("network-second", Ci, network_second),
+            check("network-first", Ci, network_first),
+        ],
+    },
+    // Two cables and two data rings: one for each host that offers the network, and at least one for us.
+    Group {
+        name: "no-ring",
+        topology: "pair2,lanes=1,hops=strix",
+        plan: |_| {},
+        prepare: |_| Ok(()),
+        checks: &[check("waits-and-gets-it", Ci, no_ring)],
+    },
+    // Bounce buffers for fewer frames than a rail needs.
+    Group {
+        name: "no-buffers",
+        topology: "pair,lanes=1",
+        plan: |plan| plan.parameters = "swiotlb=2048,force".to_string(),
+        prepare: |_| Ok(()),
+        checks: &[check("waits", Full, no_buffers)],
+    },
+];
+
+/// The link is up when the network comes.
+fn network_second(lab: &mut Lab) -> Result<Outcome> {
+    net::up(lab)?;
+    both(lab)
+}
+
+/// The network has its rings when our module comes.
+fn network_first(lab: &mut Lab) -> Result<Outcome> {
+    for guest in lab.guests() {
+        guest.sh_for("rmmod usb4_rdma", SETTLE)?;
+    }
+    net::up(lab)?;
+    let from = rdma::ends(lab);
+    rdma::load(lab)?;
+    rdma::up(lab, &from)?;
+    both(lab)
+}
+
+/// iperf3 both ways over the network while checked messages cross the link; then the network goes.
+fn both(lab: &mut Lab) -> Result<Outcome> {
+    let from = rdma::ends(lab);
+    let (guests, emulator) = lab.parts();
+    let [one, other] = guests else {
+        bail!("two guests are wanted");
+    };
+    let load = Load::start(one, other, 16384)?;
+    rails::moves(emulator, 0, MOVING)?;
+    let there = net::iperf3(one, other, false, 3)?;
+    let back = net::iperf3(one, other, true, 3)?;
+    load.end()?;
+    for guest in guests {
+        guest.sh("ip link set thunderbolt0 down && modprobe -r thunderbolt_net")?;
+    }
+    for (guest, from) in guests.iter().zip(from) {
+        if guest.console.wait(rdma::DOWN, from, Duration::ZERO).is_ok() {
+            bail!("guest {}: the link went down", guest.number);
+        }
+    }
+    let answered = rdma::ping(one, other, 20)?;
+    seen(format!(
+        "iperf3 {there:.0} Mbit/s there, {back:.0} back beside usb4ctl bench; then {answered}"
+    ))
+}
+
+/// What the kernel says of a rail that has no ring (kmod/rail.c).
+const NO_RING: &str = "has no ring left";
+
+/// A second rail finds no ring: it says so once, names the holder, and gets the ring when the first one goes.
+fn no_ring(lab: &mut Lab) -> Result<Outcome> {
+    for guest in lab.guests() {
+        // Its service is what the ring is kept for.
+        guest.sh("modprobe thunderbolt_net")?;
+    }
+    let from = rdma::ends(lab);
+    rdma::load(lab)?;
+    rdma::up(lab, &from)?;
+    let mut lines = vec![];
+    for (guest, from) in lab.guests().iter().zip(&from) {
+        let at = guest.console.wait(NO_RING, *from, SETTLE)?;
+        lines.push(guest.console.lines(at).first().cloned().unwrap_or_default());
+    }
+    rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
+    // More tries than one.
+    std::thread::sleep(Duration::from_secs(5));
+    interrupt::check()?;
+    for (guest, from) in lab.guests().iter().zip(&from) {
+        let said = guest.console.lines(*from);
+        let count = said.iter().filter(|line| line.contains(NO_RING)).count();
+        if count != 1 {
+            bail!("guest {} has said {count} times {NO_RING:?}", guest.number);
+        }
+    }
+    // Whichever rail has the ring.
+    let holder = lab
+        .guest(0)?
+        .sh("ls -d /sys/bus/thunderbolt/drivers/usb4_rdma/*-*.* | wc -l")?;
+    let moved = [rails::frames(lab.parts().1, 0)?, rails::frames(lab.parts().1, 1)?];
+    let cable = usize::from(moved[1] > moved[0]);
+    let from = rdma::ends(lab);
+    lab.control(&format!("unplug {cable}"))?;
+    rdma::down(lab, &from)?;
+    rdma::up(lab, &from)?;
+    let answered = rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
+    lab.control(&format!("plug {cable}"))?;
+    seen(format!(
+        "{holder} services, one ring: {:?}; when the first cable is pulled, {answered}",
+        lines.first().map_or("", |line| message(line))
+    ))
+}
+
+/// A rail that gets no frame buffers says so once, and can be unloaded.
+fn no_buffers(lab: &mut Lab) -> Result<Outcome> {
+    const NO_BUFFERS: &str = "no frame buffers";
+    let from = rdma::ends(lab);
+    rdma::load(lab)?;
+    let at = rdma::said(lab, &from, NO_BUFFERS)?;
+    std::thread::sleep(Duration::from_secs(5));
+    interrupt::check()?;
+    for guest in lab.guests() {
+        let said = guest.console.lines(0);
+        let count = said.iter().filter(|line| line.contains(NO_BUFFERS)).count();
+        if count != 1 {
+            bail!("guest {} has said {count} times {NO_BUFFERS:?}", guest.number);
+        }
+        guest.sh_for("rmmod usb4_rdma", SETTLE)?;
+    }
+    let lines = lab.guest(0)?.console.lines(at.first().copied().unwrap_or(0));
+    seen(lines.first().map_or("", |line| message(line)))
+}
+
+/// A line without its time.
+fn message(line: &str) -> &str {
+    line.rsplit_once("] ").map_or(line, |(_, message)| message)
+}
