@@ -18,7 +18,6 @@ pub(super) const GROUPS: &[Group] = &[Group {
     checks: &[
         check("cable-pulled-five-times", Ci, pulled_five_times),
         check("service-unbound", Ci, service_unbound),
-        check("controller-unbound", Ci, controller_unbound),
         check("drivers-reloaded", Full, drivers_reloaded),
         check("busy-module", Ci, busy_module),
         check("stopped-for-a-while", Ci, stopped_for_a_while),
