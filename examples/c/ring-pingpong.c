@@ -71,11 +71,12 @@ static void expect(struct side *side)
 	require(usb4ring_submit(side->ep), "submit");
 }
 
-static void send_to(struct side *side, uint32_t handle, uint32_t size, uint64_t last)
+/* With `flags`: USB4RING_UNSIGNALED for one whose arrival is not to be heard of. */
+static void send_to(struct side *side, uint32_t handle, uint32_t size, uint64_t last, uint8_t flags)
 {
 	struct usb4ring_request request = {
 		.op = USB4RING_SEND,
-		.flags = USB4RING_IMM | USB4RING_UNSIGNALED,
+		.flags = USB4RING_IMM | flags,
 		.handle = handle,
 		.addr = outgoing(side),
 		.local_key = side->region.local_key,
@@ -87,8 +88,8 @@ static void send_to(struct side *side, uint32_t handle, uint32_t size, uint64_t 
 	require(usb4ring_submit(side->ep), "submit");
 }
 
-/* Waits for a message. A send is only heard of when it fails. */
-static struct usb4ring_completion receive(struct side *side)
+/* Waits for a message, or for the arrival of one of ours. */
+static struct usb4ring_completion next(struct side *side)
 {
 	struct usb4ring_completion done;
 
@@ -97,7 +98,8 @@ static struct usb4ring_completion receive(struct side *side)
 			require(usb4ring_check(side->device), "wait for a message");
 	}
 	if (done.status != USB4RING_OK) {
-		fprintf(stderr, "the peer is gone, or does not want us: status %d\n", done.status);
+		fprintf(stderr, "the peer is gone, or does not want us: status %d (USB4RING_GONE is %d, LINK_DOWN %d)\n",
+			done.status, USB4RING_GONE, USB4RING_LINK_DOWN);
 		exit(1);
 	}
 	return done;
@@ -121,15 +123,17 @@ static int serve(void)
 		/* The first may be long in coming: sleep. */
 		if (!known)
 			require(usb4ring_wait(side.cq, USB4RING_FOREVER), "wait for a peer");
-		done = receive(&side);
+		done = next(&side);
 		if (!known) {
 			require(usb4ring_source(side.ep, done.source, &peer), "ask who it is");
 			require(usb4ring_open_handle(side.ep, &peer, 1, &handle), "answer the peer");
 			known = 1;
 		}
 		memcpy(outgoing(&side), incoming(&side), done.len);
-		send_to(&side, handle, done.len, 0);
+		/* What has not arrived when the endpoint closes never does: the last one is waited for. */
+		send_to(&side, handle, done.len, 0, done.value ? 0 : USB4RING_UNSIGNALED);
 	} while (!done.value);
+	next(&side);
 	close_side(&side);
 	return 0;
 }
@@ -155,8 +159,8 @@ static int play(const char *address, unsigned long count, uint32_t size)
 		for (at = 0; at < size && at < 8; at++)
 			outgoing(&side)[at] = (unsigned char)(i >> (8 * at));
 		expect(&side);
-		send_to(&side, handle, size, i + 1 == count);
-		if (receive(&side).len != size || memcmp(incoming(&side), outgoing(&side), size) != 0) {
+		send_to(&side, handle, size, i + 1 == count, USB4RING_UNSIGNALED);
+		if (next(&side).len != size || memcmp(incoming(&side), outgoing(&side), size) != 0) {
 			fprintf(stderr, "message %lu came back changed\n", i);
 			return 1;
 		}

@@ -76,12 +76,16 @@ fn the_example_plays_and_refuses_nonsense() {
         command.args(args).env("USB4_DEVICE", &device);
         command
     };
-    let mut server = run(&[]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut address = String::new();
-    BufReader::new(server.stdout.take().unwrap())
-        .read_line(&mut address)
-        .unwrap();
-    let address = address.trim();
+    let serve = || {
+        let mut server = run(&[]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut address = String::new();
+        BufReader::new(server.stdout.take().unwrap())
+            .read_line(&mut address)
+            .unwrap();
+        (server, address.trim().to_string())
+    };
+    let (mut server, address) = serve();
+    let address = address.as_str();
     for wrong in [&["nowhere"][..], &[address, "0"], &[address, "1", "1048577"]] {
         assert_eq!(run(wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
     }
@@ -91,6 +95,11 @@ fn the_example_plays_and_refuses_nonsense() {
         "{}",
         text(&output)
     );
+    assert!(server.wait().unwrap().success());
+    // The last message is long under way when the server could leave.
+    let (mut server, address) = serve();
+    let output = run(&[&address, "3", "1048576"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
     assert!(server.wait().unwrap().success());
 }
 

@@ -60,7 +60,7 @@ enum Cmd {
     /// products are in target/xtask/lab/module/KERNEL/. For kmod/ the Rust object (cargo xtask freestanding) is built,
     /// too, and put beside the sources as usb4_core.o_shipped. With --dkms, Debian's DKMS builds it.
     ///
-    /// To try the module: cargo xtask lab run --all --module -- 'modprobe usb4_rdma; dmesg | tail'
+    /// To try the module: cargo xtask lab run --all --module -- 'modprobe usb4_rdma; sleep 5; dmesg | grep usb4_rdma'
     Module(module::Args),
 }
 
