@@ -7,7 +7,8 @@
  * made while somebody polls. One endpoint reaches every peer, each by a handle.
  *
  * Unless it says otherwise a function returns 0, or a negative errno, and
- * usb4ring_error() then has a sentence that says what to do. Pointers to
+ * usb4ring_error() then has a sentence that says what to do (-EAGAIN is part of
+ * the game, and has none). Pointers to
  * objects may not be NULL; a call that gives an object away leaves *out alone
  * when it fails.
  *
@@ -60,7 +61,8 @@ const char *usb4ring_version(void);
  * what USB4_DEVICE says, or /dev/usb4ring.
  *
  * -ENODEV: there is none. -EACCES: it may not be opened. -EPROTO: the module
- * is of another version. -EINVAL: the name does not parse.
+ * is of another version. -ENOTTY: it is something else. -EINVAL: the name does
+ * not parse.
  */
 int usb4ring_open(const char *name, struct usb4ring_device **out);
 void usb4ring_close(struct usb4ring_device *device);
@@ -101,8 +103,9 @@ size_t usb4ring_get_peers(const struct usb4ring_device *device, struct usb4ring_
 /*
  * Drives the device: takes submissions and what has arrived, makes completions
  * visible. Never blocks. 1 if anything was done. Whoever waits for completions
- * calls it in a loop with usb4ring_poll(); where nobody does, the device's own
- * thread takes over within about a millisecond.
+ * calls it in a loop with usb4ring_poll(), and usb4ring_check() now and then:
+ * from a device that has gone nothing comes any more. Where nobody calls it, the
+ * device's own thread takes over within about a millisecond.
  */
 int usb4ring_progress(const struct usb4ring_device *device);
 
@@ -205,13 +208,18 @@ int usb4ring_wait(struct usb4ring_cq *cq, uint64_t timeout_ns);
 
 /* usb4ring_ep_config.kind */
 #define USB4RING_DATAGRAM	0	/* any peer, each by a handle; reliable and in order */
-#define USB4RING_CONNECTED	1	/* one peer, whose handle is the only one; an error flushes everything */
+/*
+ * One peer, whose handle is the only one. Who sends before the peer has opened
+ * its own is refused with USB4RING_GONE. After an error everything is flushed,
+ * for good: destroy the endpoint.
+ */
+#define USB4RING_CONNECTED	1
 
 struct usb4ring_ep_config {
 	uint32_t kind;
 	uint32_t sq_depth;	/* entries; 0: 256 */
 	uint32_t rq_depth;	/* entries; 0: 256 */
-	uint32_t reserved;
+	uint32_t reserved;	/* 0 */
 };
 
 /*

@@ -29,6 +29,9 @@ pub unsafe extern "C" fn usb4ring_create_ep(
 ) -> c_int {
     let create = || {
         let config = config.copied().unwrap_or_default();
+        if config.reserved != 0 {
+            return Err(Failure::Own(libc::EINVAL, "reserved fields are 0"));
+        }
         let usual = EndpointConfig::default();
         let kind = match config.kind {
             0 => EndpointKind::Datagram,

@@ -205,6 +205,8 @@ static void mistakes(const struct host *a, uint32_t handle)
 	CHECK(usb4ring_open("soft:x", NULL) == -EINVAL);
 	CHECK(usb4ring_alloc(a->device, 8, 8, &mr) == -EINVAL && strstr(usb4ring_error(), "USB4RING_REMOTE_"));
 	CHECK(usb4ring_create_ep(a->device, &config, a->cq, a->cq, &ep) == -EINVAL);
+	config = (struct usb4ring_ep_config) { .reserved = 1 };
+	CHECK(usb4ring_create_ep(a->device, &config, a->cq, a->cq, &ep) == -EINVAL);
 	CHECK(usb4ring_create_ep(NULL, NULL, a->cq, a->cq, &ep) == -EINVAL && strstr(usb4ring_error(), "NULL"));
 	CHECK(usb4ring_open_handle(a->ep, &nobody, 1, &handle) == -EHOSTUNREACH);
 	CHECK(usb4ring_post(a->ep, &send) == -EINVAL);
