@@ -307,3 +307,40 @@ fn a_negative_size_of_the_older_versions_is_refused() {
     assert_eq!((code, request), (ncclInternalError, nothing));
     assert_eq!(warnings("-1 bytes").len(), 3);
 }
+
+#[test]
+fn before_contexts_a_thread_may_go_on_with_a_connection_that_another_has_begun() {
+    let _alone = alone();
+    device();
+    let net = &plugin::ncclNetPlugin_v10;
+    ok(unsafe { (net.init)(the_logger(), None) });
+    let mut handle = [0; NCCL_NET_HANDLE_MAXSIZE];
+    let mut listener = null_mut();
+    ok(unsafe { (net.listen)(0, handle.as_mut_ptr().cast(), &mut listener) });
+    // One call on each of many threads, of which each has its hub.
+    let mut tx = None;
+    for _ in 0..10_000 {
+        let call = move || {
+            let (mut comm, mut device) = (null_mut::<c_void>(), null_mut());
+            let code =
+                unsafe { (net.connect)(0, null_mut(), handle.as_mut_ptr().cast(), &mut comm, &mut device) };
+            (code, handle, comm.addr())
+        };
+        let (code, left, comm) = std::thread::spawn(call).join().unwrap();
+        ok(code);
+        handle = left;
+        if comm != 0 {
+            tx = Some(std::ptr::without_provenance_mut(comm));
+            break;
+        }
+    }
+    let tx = tx.unwrap_or_else(|| panic!("{:?}", log()));
+    let rx = until("accept", || {
+        let (mut comm, mut device) = (null_mut(), null_mut());
+        ok(unsafe { (net.accept)(listener, &mut comm, &mut device) });
+        (!comm.is_null()).then_some(comm)
+    });
+    ok(unsafe { (net.closeSend)(tx) });
+    ok(unsafe { (net.closeRecv)(rx) });
+    ok(unsafe { (net.closeListen)(listener) });
+}

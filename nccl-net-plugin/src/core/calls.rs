@@ -53,6 +53,11 @@ pub(crate) fn connect(
     };
     let before = handle::state(raw);
     let mut begun = (before != 0).then(|| Id::from_raw(before));
+    // Another thread may have begun, whose hub is another.
+    let hub = match begun {
+        Some(id) => World::hub_of(id, Kind::Comm)?,
+        None => hub,
+    };
     let connected = hub.attempt(|inner| {
         let id = match begun {
             Some(id) => id,
@@ -65,12 +70,6 @@ pub(crate) fn connect(
                 id
             }
         };
-        let is_ours = id.is(Kind::Comm) && (id.world(), id.hub()) == (place.world, place.hub);
-        if !is_ours {
-            return Err(Fault::internal(
-                "connect() was called with a handle that is not as connect() left it",
-            ));
-        }
         Ok(inner.is_connected(id.key())?.then_some(id))
     });
     let next = match &connected {
