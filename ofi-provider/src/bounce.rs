@@ -91,7 +91,7 @@ fn cannot_be_pinned(error: &Error) -> bool {
     matches!(error, Error::Os { source, .. } if source.raw_os_error() == Some(libc::EFAULT))
 }
 
-/// What a refusal to register `len` bytes means to the messenger. `busy`: others are registered for now.
+/// What a refusal to register `len` bytes means to the messenger. `busy`: others are registered at the moment.
 #[cold]
 fn explain(error: &Error, len: usize, busy: bool) -> PostError {
     match error {
