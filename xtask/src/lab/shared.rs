@@ -81,9 +81,14 @@ pub(super) fn mount(guest: &Guest, shares: &[Share]) -> Result<()> {
     Ok(())
 }
 
-/// Loads our module; then guests know each other by name and run what others send.
+/// Loads our module; then guests are ready for jobs.
 pub(super) fn prepare(lab: &mut Lab) -> Result<()> {
     rdma::prepare(lab)?;
+    meet(lab)
+}
+
+/// Guests know each other by name and run what others send.
+pub(super) fn meet(lab: &Lab) -> Result<()> {
     let names: Vec<String> = lab
         .guests()
         .iter()

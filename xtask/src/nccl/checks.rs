@@ -145,14 +145,7 @@ impl Bench<'_> {
 
     fn plan(&self, ranks: &[u8], extent: Extent) -> Vec<Check> {
         let protocols = ["LL", "Simple"];
-        let check = |net, ranks, protocol, scenario: &[&'static str]| Check {
-            net,
-            ranks,
-            protocol,
-            scenario: scenario.to_vec(),
-            faults: None,
-            cure: Cure::Count,
-        };
+        let check = Check::new;
         if self.release.only_init() {
             return ranks
                 .iter()
@@ -213,6 +206,15 @@ impl Bench<'_> {
         plan
     }
 
+    /// Runs ranks of which the first and the last have no cable to each other; what they are told.
+    pub(crate) fn apart(&self, ranks: u8) -> Result<String> {
+        let check = Check::new(self.net, ranks, "Simple", &["apart"]);
+        let mut task = Task::start(format!("NCCL, {ranks} ranks, apart"), None);
+        let (_, seen) = self.check(&check, &mut task)?;
+        task.done(&seen);
+        Ok(seen)
+    }
+
     /// A scenario in which NCCL is to tell of an error, unless it tells nobody.
     fn ends(&self, scenario: &'static str) -> Vec<&'static str> {
         match self.release.mutes_errors() {
@@ -246,6 +248,8 @@ impl Bench<'_> {
                 mute,
             };
             lost.judge(&ranks, check.net)?
+        } else if scenario == "apart" {
+            apart(&ranks)?
         } else if scenario == "mixed" {
             let refused = Expected {
                 within: ERROR_WITHIN + ABORT_WITHIN,
@@ -277,6 +281,19 @@ struct Check {
     /// On the soft cable.
     faults: Option<&'static str>,
     cure: Cure,
+}
+
+impl Check {
+    fn new(net: Net, ranks: u8, protocol: &'static str, scenario: &[&'static str]) -> Check {
+        Check {
+            net,
+            ranks,
+            protocol,
+            scenario: scenario.to_vec(),
+            faults: None,
+            cure: Cure::Count,
+        }
+    }
 }
 
 /// The error that every rank is to see.
@@ -326,6 +343,23 @@ impl Expected {
             "error within {latest:.1} s, aborted within {aborted:.1} s; warning: {told}"
         ))
     }
+}
+
+/// Every rank learnt in time that two of them have no cable to each other, and one of those two was told which.
+fn apart(ranks: &[Rank]) -> Result<String> {
+    let mut latest = 0.0_f64;
+    for (at, rank) in ranks.iter().enumerate() {
+        match rank.report.error() {
+            Some((seconds, ..)) if seconds > ERROR_WITHIN + ABORT_WITHIN => {
+                bail!("rank {at} saw the error only after {seconds:.1} s")
+            }
+            Some((seconds, ..)) => latest = latest.max(seconds),
+            None => bail!("rank {at} saw no error"),
+        }
+    }
+    let told = ranks.iter().find_map(|rank| only_one_each(&rank.log).ok());
+    let told = told.context("no rank was told which peer it cannot reach")?;
+    Ok(format!("error within {latest:.1} s; warning: {told}"))
 }
 
 /// The plugin's first warning, which names peer and rail. There is not more than one about each peer.

@@ -115,7 +115,7 @@ impl Job<'_> {
             bail!("{text} (logs: {})", folder.display());
         }
         // Ranks that cannot connect have no connections for NCCL to tell of.
-        if self.scenario() != "mixed" {
+        if !matches!(self.scenario(), "mixed" | "apart") {
             self.check_network(&ranks)?;
         }
         Ok(ranks)

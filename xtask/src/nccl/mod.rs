@@ -149,16 +149,26 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 
 /// Runs a short job on `ranks` in guests that are ready for jobs; what was checked.
 pub(crate) fn in_guests(lab: &Lab, ranks: &[u8]) -> Result<String> {
+    with_guests(lab, |bench| {
+        let (tally, failed) = bench.run(ranks, Extent::Short);
+        ensure!(failed.is_empty(), "NCCL {NEWEST}: {}", failed.join("; "));
+        Ok(format!("NCCL {NEWEST}: {tally}"))
+    })
+}
+
+/// Runs a job with a rank in each guest, of which the first and the last have no cable to each other; what ranks are told.
+pub(crate) fn apart_in_guests(lab: &Lab, ranks: u8) -> Result<String> {
+    with_guests(lab, |bench| bench.apart(ranks))
+}
+
+fn with_guests(lab: &Lab, run: impl FnOnce(&checks::Bench<'_>) -> Result<String>) -> Result<String> {
     let release = Release::get(NEWEST)?;
     let built = Built::get()?;
-    let bench = checks::Bench {
+    run(&checks::Bench {
         release: &release,
         built: &built,
         place: Place::guests(lab),
         device: shared::DEVICE,
         net: Net::Usb4,
-    };
-    let (tally, failed) = bench.run(ranks, Extent::Short);
-    ensure!(failed.is_empty(), "NCCL {NEWEST}: {}", failed.join("; "));
-    Ok(format!("NCCL {NEWEST}: {tally}"))
+    })
 }

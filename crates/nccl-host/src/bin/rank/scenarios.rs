@@ -44,6 +44,8 @@ pub(crate) enum Scenario {
     },
     /// The last rank's plugin is of another version: nothing works, and every rank sees an error.
     Mixed,
+    /// No cable joins the last rank's host to the first's: every rank sees an error.
+    Apart,
     /// The last rank is stopped for some seconds, which is no error.
     Pause {
         /// How long.
@@ -101,7 +103,7 @@ impl Scenario {
             Scenario::Abort => abort(job, &mut tally)?,
             Scenario::Kill { mute } => kill(job, &mut tally, mute)?,
             Scenario::Cut { mute } => cut(job, mute)?,
-            Scenario::Mixed => mixed(job)?,
+            Scenario::Mixed | Scenario::Apart => refused(job)?,
             Scenario::Pause { seconds } => pause(job, &mut tally, seconds)?,
         }
         tally.done();
@@ -285,7 +287,8 @@ fn cut(job: &mut Job, mute: bool) -> Result<()> {
     timed_abort(comm)
 }
 
-fn mixed(job: &mut Job) -> Result<()> {
+/// Goes on until NCCL says that the ranks cannot work together.
+fn refused(job: &mut Job) -> Result<()> {
     let began = Instant::now();
     let error = match job.communicator() {
         Err(error) => error,
@@ -295,7 +298,7 @@ fn mixed(job: &mut Job) -> Result<()> {
             timed_abort(comm)?;
             match moved {
                 Err(error) => error,
-                Ok(()) => bail!("ranks with plugins of different versions understand each other"),
+                Ok(()) => bail!("ranks work together that cannot"),
             }
         }
     };

@@ -71,6 +71,31 @@ const DOORBELLS: [Fault; 2] = [
 ];
 
 fn all_at_once(lab: &mut Lab) -> Result<Outcome> {
+    with_all(lab, conformance)
+}
+
+fn loss(lab: &mut Lab) -> Result<Outcome> {
+    with(lab, &[LOSS], conformance)
+}
+
+fn corruption(lab: &mut Lab) -> Result<Outcome> {
+    with(lab, &[CORRUPTION], conformance)
+}
+
+fn lost_interrupts(lab: &mut Lab) -> Result<Outcome> {
+    with(lab, &INTERRUPTS, conformance)
+}
+
+fn overlooked_doorbells(lab: &mut Lab) -> Result<Outcome> {
+    with(lab, &DOORBELLS, conformance)
+}
+
+fn conformance(lab: &Lab) -> Result<String> {
+    rdma::conformance_pair(lab.guest(0)?, lab.guest(1)?)
+}
+
+/// Does something while there are all faults of cable and controllers.
+pub(super) fn with_all(lab: &mut Lab, what: impl FnOnce(&Lab) -> Result<String>) -> Result<Outcome> {
     let [interrupts, doorbells] = [INTERRUPTS, DOORBELLS];
     let faults = [
         LOSS,
@@ -80,32 +105,16 @@ fn all_at_once(lab: &mut Lab) -> Result<Outcome> {
         doorbells[0],
         doorbells[1],
     ];
-    conformance(lab, &faults)
+    with(lab, &faults, what)
 }
 
-fn loss(lab: &mut Lab) -> Result<Outcome> {
-    conformance(lab, &[LOSS])
-}
-
-fn corruption(lab: &mut Lab) -> Result<Outcome> {
-    conformance(lab, &[CORRUPTION])
-}
-
-fn lost_interrupts(lab: &mut Lab) -> Result<Outcome> {
-    conformance(lab, &INTERRUPTS)
-}
-
-fn overlooked_doorbells(lab: &mut Lab) -> Result<Outcome> {
-    conformance(lab, &DOORBELLS)
-}
-
-/// Runs the conformance suite while there are these faults, each of which has to strike.
-fn conformance(lab: &mut Lab, faults: &[Fault]) -> Result<Outcome> {
+/// Does something while there are these faults, each of which has to strike.
+fn with(lab: &mut Lab, faults: &[Fault], what: impl FnOnce(&Lab) -> Result<String>) -> Result<Outcome> {
     lab.control("clear")?;
     for (begin, ..) in faults {
         lab.control(begin)?;
     }
-    let words = rdma::conformance_pair(lab.guest(0)?, lab.guest(1)?);
+    let words = what(lab);
     for (_, end, _) in faults {
         lab.control(end)?;
     }
@@ -218,7 +227,7 @@ fn narrowed_under_load(lab: &mut Lab) -> Result<Outcome> {
 
 fn narrow(lab: &mut Lab) -> Result<Outcome> {
     lab.control("narrow 0 1")?;
-    let words = rdma::conformance_pair(lab.guest(0)?, lab.guest(1)?);
+    let words = conformance(lab);
     lab.control("narrow 0 2")?;
     seen(words?)
 }
