@@ -11,7 +11,7 @@ use usb4_engine::Nanos;
 use crate::Error;
 
 /// Names what is to go wrong on the cables to other processes: comma-separated `loss=P`, `corrupt=P` (probabilities
-/// per frame), `stall=LENGTH/PERIOD` (milliseconds), `cut=AFTER` (milliseconds) and `seed=N`.
+/// per frame), `stall=LENGTH/PERIOD` (milliseconds), `cut=FRAMES` and `seed=N`.
 pub const FAULTS_VARIABLE: &str = "USB4_SOFT_FAULTS";
 
 /// What is to go wrong.
@@ -23,8 +23,8 @@ pub(crate) struct Plan {
     corrupt: u64,
     /// For so long of every so long nothing is taken off the cable.
     stall: Option<(Nanos, Nanos)>,
-    /// So long after it was joined the cable breaks.
-    cut: Option<Nanos>,
+    /// After so many frames the cable breaks.
+    cut: Option<u64>,
     seed: u64,
 }
 
@@ -57,7 +57,7 @@ impl Plan {
                     }
                     plan.stall = Some((length, period));
                 }
-                "cut" => plan.cut = Some(millis(value)?),
+                "cut" => plan.cut = Some(value.parse().ok()?),
                 "seed" => plan.seed = value.parse().ok()?,
                 _ => return None,
             }
@@ -100,6 +100,8 @@ pub(crate) enum State {
 pub(crate) struct Faults {
     plan: Plan,
     joined: Nanos,
+    /// Frames that have arrived.
+    frames: u64,
     random: u64,
 }
 
@@ -109,16 +111,17 @@ impl Faults {
         Self {
             plan,
             joined,
+            frames: 0,
             random: plan.seed ^ peer,
         }
     }
 
     /// What the cable does at this time.
     pub(crate) fn state(&self, time: Nanos) -> State {
-        let age = time.saturating_sub(self.joined);
-        if self.plan.cut.is_some_and(|after| age >= after) {
+        if self.plan.cut.is_some_and(|after| self.frames >= after) {
             return State::Cut;
         }
+        let age = time.saturating_sub(self.joined);
         match self.plan.stall {
             // At the end of each period: the first thing a cable does is to work.
             Some((length, period)) if age % period >= period - length => State::Stalls,
@@ -128,6 +131,7 @@ impl Faults {
 
     /// Does to a frame, of which this is the head, what is its lot: false if it is lost.
     pub(crate) fn pass(&mut self, head: &mut [u8]) -> bool {
+        self.frames = self.frames.saturating_add(1);
         if self.draw() < self.plan.loss {
             return false;
         }
@@ -160,7 +164,7 @@ mod tests {
         let plan = Plan::parse("loss=0.5, corrupt=1e-3,stall=200/2000,cut=5000,seed=7").unwrap();
         assert_eq!(plan.loss, 1 << 63);
         assert_eq!(plan.stall, Some((200 * MS, 2000 * MS)));
-        assert_eq!((plan.cut, plan.seed), (Some(5000 * MS), 7));
+        assert_eq!((plan.cut, plan.seed), (Some(5000), 7));
         for text in [
             "loss",
             "loss=",
@@ -196,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cable_stalls_for_part_of_each_period_until_it_is_cut() {
-        let plan = Plan::parse("stall=2/10,cut=25").unwrap();
+    fn a_cable_stalls_for_part_of_each_period() {
+        let plan = Plan::parse("stall=2/10").unwrap();
         let faults = Faults::new(plan, 100 * MS, 0);
         for (age, state) in [
             (0, State::Works),
@@ -205,10 +209,18 @@ mod tests {
             (8, State::Stalls),
             (10, State::Works),
             (19, State::Stalls),
-            (25, State::Cut),
-            (30, State::Cut),
         ] {
             assert_eq!(faults.state((100 + age) * MS), state, "{age} ms");
         }
+    }
+
+    #[test]
+    fn a_cable_is_cut_after_so_many_frames() {
+        let mut faults = Faults::new(Plan::parse("loss=1,cut=2").unwrap(), 0, 0);
+        for _ in 0..2 {
+            assert_eq!(faults.state(1000 * MS), State::Works);
+            faults.pass(&mut []);
+        }
+        assert_eq!(faults.state(0), State::Cut);
     }
 }
