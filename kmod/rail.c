@@ -10,18 +10,24 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/delay.h>
+#include <linux/device.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/random.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 
 #include "rail.h"
 
 /* When to look for a ring or memory again that could not be had. */
 #define RETRY_MS	2000
 
-/* USB4 routers' "network" service: thunderbolt_net wants a ring for each. */
+/* How long a rail nobody is heard on keeps a ring that another one could use. */
+#define YIELD_MS	1000
+
+/* The service of hosts that want a network over the cable (thunderbolt_net). */
 #define NETWORK_KEY	"network"
 
 /* The first ring is the control channel's (nhi.c). */
@@ -45,10 +51,59 @@ static struct tb_nhi *to_nhi(struct u4_rail *rail)
 
 /* Rings */
 
+/* Rings come and go under this: who looks for one sees all that are left. */
+static DEFINE_MUTEX(rings_lock);
+
+/**
+ * struct budget - who has a controller's rings
+ * @nhi: the controller
+ * @usable: those that are not the control channel's
+ * @networks: hosts that thunderbolt_net wants one for
+ * @taken: rails of ours that have one
+ * @holder: name of the host at the other end of one of these
+ */
+struct budget {
+	struct tb_nhi *nhi;
+	u32 usable;
+	u32 networks;
+	u32 taken;
+	char holder[32];
+};
+
 static int is_network(struct device *dev, void *data)
 {
 	return tb_is_service(dev) &&
 	       !strcmp(tb_to_service(dev)->key, NETWORK_KEY);
+}
+
+static int count_network(struct device *dev, void *data)
+{
+	struct tb_xdomain *xd = tb_to_xdomain(dev);
+	struct budget *budget = data;
+
+	if (xd && xd->tb->nhi == budget->nhi && !xd->is_unplugged &&
+	    device_for_each_child(dev, NULL, is_network))
+		budget->networks++;
+	return 0;
+}
+
+static void count_rings(struct u4_rail *rail, struct budget *budget)
+{
+	struct u4_rail *other;
+
+	*budget = (struct budget) {
+		.nhi = to_nhi(rail),
+		.usable = to_nhi(rail)->hop_count - CONTROL_RINGS,
+	};
+	bus_for_each_dev(rail->svc->dev.bus, NULL, budget, count_network);
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(other, &u4_rails, list) {
+		if (to_nhi(other) != budget->nhi || !other->opened)
+			continue;
+		budget->taken++;
+		strscpy(budget->holder, dev_name(&other->xd->dev));
+	}
+	spin_unlock(&u4_rails_lock);
 }
 
 /*
@@ -57,31 +112,11 @@ static int is_network(struct device *dev, void *data)
  */
 static bool may_have_ring(struct u4_rail *rail)
 {
-	struct tb_nhi *nhi = to_nhi(rail);
-	struct tb_xdomain *others[16];
-	struct u4_rail *other;
-	u32 networks = 0;
-	u32 count = 0;
-	u32 taken = 0;
-	u32 usable;
-	u32 i;
+	struct budget budget;
 
-	spin_lock(&u4_rails_lock);
-	list_for_each_entry(other, &u4_rails, list) {
-		if (to_nhi(other) != nhi)
-			continue;
-		taken += other->opened;
-		if (count < ARRAY_SIZE(others))
-			others[count++] = tb_xdomain_get(other->xd);
-	}
-	spin_unlock(&u4_rails_lock);
-	for (i = 0; i < count; i++) {
-		if (device_for_each_child(&others[i]->dev, NULL, is_network))
-			networks++;
-		tb_xdomain_put(others[i]);
-	}
-	usable = nhi->hop_count - CONTROL_RINGS;
-	return taken < max(usable > networks ? usable - networks : 0, 1U);
+	count_rings(rail, &budget);
+	return budget.taken < max(budget.usable > budget.networks ?
+				  budget.usable - budget.networks : 0, 1U);
 }
 
 static int open_port(struct u4_rail *rail)
@@ -105,19 +140,38 @@ static int open_port(struct u4_rail *rail)
 	rail->out_hop = ret;
 	spin_lock(&u4_rails_lock);
 	rail->opened = true;
+	rail->heard_at = jiffies;
 	spin_unlock(&u4_rails_lock);
 	return 0;
+}
+
+/*
+ * A ring may have come free for rails that have none. Whoever is just finding out
+ * that there is none looks again.
+ */
+static void wake_waiting(struct tb_nhi *nhi)
+{
+	struct u4_rail *rail;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list)
+		if (to_nhi(rail) == nhi && !rail->opened)
+			u4_rail_kick(rail);
+	spin_unlock(&u4_rails_lock);
 }
 
 static void close_port(struct u4_rail *rail)
 {
 	if (!rail->opened)
 		return;
+	mutex_lock(&rings_lock);
 	spin_lock(&u4_rails_lock);
 	rail->opened = false;
 	spin_unlock(&u4_rails_lock);
 	tb_xdomain_release_out_hopid(rail->xd, rail->out_hop);
 	u4_port_close(&rail->port);
+	mutex_unlock(&rings_lock);
+	wake_waiting(to_nhi(rail));
 }
 
 /* The controller, which struct tb_nhi names in different ways. */
@@ -128,18 +182,19 @@ static const char *nhi_name(struct u4_rail *rail)
 
 static void complain(struct u4_rail *rail, int error)
 {
-	const char *nhi = nhi_name(rail);
+	struct budget budget;
 
-	if (error == -EBUSY)
-		u4_trouble(rail, "%s has no ring left for this host: of its %u, one is the control channel's and thunderbolt_net keeps one per host; waiting\n",
-			   nhi, to_nhi(rail)->hop_count);
-	else
+	if (error != -EBUSY) {
 		u4_trouble(rail, "no frame buffers for %s: error %d; trying again\n",
-			   nhi, error);
+			   nhi_name(rail), error);
+		return;
+	}
+	count_rings(rail, &budget);
+	u4_trouble(rail, "%s has no ring left for this host: of its %u, one is the control channel's, %u for thunderbolt_net, and ours for %s; waiting\n",
+		   nhi_name(rail), budget.usable + CONTROL_RINGS,
+		   min(budget.networks, budget.usable - budget.taken),
+		   budget.taken ? budget.holder : "nobody");
 }
-
-/* Two rails that come at once would both take what is left for one. */
-static DEFINE_MUTEX(open_lock);
 
 /* A state rather than a failure: rings come free when others go. */
 static bool ensure_port(struct u4_rail *rail)
@@ -148,9 +203,9 @@ static bool ensure_port(struct u4_rail *rail)
 
 	if (rail->opened)
 		return true;
-	mutex_lock(&open_lock);
+	mutex_lock(&rings_lock);
 	ret = open_port(rail);
-	mutex_unlock(&open_lock);
+	mutex_unlock(&rings_lock);
 	WRITE_ONCE(rail->error, ret);
 	if (!ret) {
 		rail->complained = false;
@@ -160,6 +215,41 @@ static bool ensure_port(struct u4_rail *rail)
 		complain(rail, ret);
 	rail->complained = true;
 	return false;
+}
+
+/*
+ * Two hosts that have one ring each for two cables may have chosen different
+ * ones. On a rail without a ring the peer is heard: so a rail that has one, and on
+ * which nobody is heard, is to give it away. When, is left to chance, lest both
+ * hosts do.
+ */
+static void ask_for_ring(struct u4_rail *rail)
+{
+	unsigned long patience = msecs_to_jiffies(YIELD_MS +
+						  get_random_u32_below(YIELD_MS));
+	struct u4_rail *other;
+
+	spin_lock(&u4_rails_lock);
+	rail->inbox_count = 0;
+	list_for_each_entry(other, &u4_rails, list) {
+		if (to_nhi(other) != to_nhi(rail) || !other->opened ||
+		    other->link_up ||
+		    time_before(jiffies, other->heard_at + patience))
+			continue;
+		set_bit(EVENT_YIELD, &other->events);
+		u4_rail_kick(other);
+		break;
+	}
+	spin_unlock(&u4_rails_lock);
+}
+
+/* Gives the ring away if that was asked for. It is to be had again later. */
+static void give_way(struct u4_rail *rail)
+{
+	if (!test_and_clear_bit(EVENT_YIELD, &rail->events))
+		return;
+	rail->rest_until = jiffies + msecs_to_jiffies(RETRY_MS);
+	close_port(rail);
 }
 
 /* Orders of the state machine */
@@ -329,6 +419,11 @@ static void take_control(struct u4_rail *rail, const u8 *message)
 	spin_unlock(&u4_rails_lock);
 	WRITE_ONCE(rail->barred, !is_allowed(rail, &node));
 	usb4_core_rail_control(rail->fsm, message, !rail->barred);
+	if (usb4_core_rail_refused(rail->fsm))
+		return;
+	spin_lock(&u4_rails_lock);
+	rail->heard_at = jiffies;
+	spin_unlock(&u4_rails_lock);
 }
 
 /*
@@ -366,6 +461,12 @@ static void feed(struct u4_rail *rail)
 				     USB4_CORE_RAIL_CLOSE, 0);
 	if (test_and_clear_bit(EVENT_DOWN, &rail->events))
 		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_ABORT, 0);
+	if (test_bit(EVENT_YIELD, &rail->events)) {
+		if (usb4_core_rail_is_up(rail->fsm))
+			clear_bit(EVENT_YIELD, &rail->events);
+		else
+			usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_ABORT, 0);
+	}
 	if (test_and_clear_bit(EVENT_STALLED, &rail->events)) {
 		dev_warn(&rail->svc->dev,
 			 "transmit ring %d of %s does not move; starting it anew\n",
@@ -454,11 +555,15 @@ static void rail_work(struct work_struct *work)
 			complete_all(&rail->closed);
 			return;
 		}
+		give_way(rail);
 		if (time_before(jiffies, rail->rest_until)) {
 			again(rail, rail->rest_until - jiffies);
 			return;
 		}
 		if (!ensure_port(rail)) {
+			if (rail->error == -EBUSY &&
+			    READ_ONCE(rail->inbox_count))
+				ask_for_ring(rail);
 			again(rail, msecs_to_jiffies(RETRY_MS));
 			return;
 		}
@@ -560,6 +665,7 @@ void u4_rail_stop(struct u4_rail *rail)
 	wait_for_completion(&rail->closed);
 	cancel_delayed_work_sync(&rail->work);
 	clear_bit(EVENT_CLOSE, &rail->events);
+	clear_bit(EVENT_YIELD, &rail->events);
 }
 
 /**

@@ -26,6 +26,7 @@ enum {
 	EVENT_JUDGE,		/* the rules have changed (peers.c) */
 	EVENT_SILENT,		/* the peer answers nothing on the rail */
 	EVENT_STALLED,		/* the transmit ring does not move */
+	EVENT_YIELD,		/* another rail has a use for the rings */
 };
 
 /**
@@ -50,6 +51,8 @@ enum {
  * @barred: our rules do not let that in
  * @port: rings and buffers
  * @opened: @port has them
+ * @heard_at: when the other end has last said something that is no refusal, or
+ *	@opened began, in jiffies; under u4_rails_lock
  * @complained: it has been said that it has not
  * @error: why it has not, or why there was no link for its last session; 0 if
  *	it has, and there was
@@ -86,6 +89,7 @@ struct u4_rail {
 
 	struct u4_port port;
 	bool opened;
+	unsigned long heard_at;
 	bool complained;
 	int error;
 	const char *ended;
