@@ -70,20 +70,22 @@ struct budget {
 	char holder[32];
 };
 
-static int is_network(struct device *dev, void *data)
-{
-	return tb_is_service(dev) &&
-	       !strcmp(tb_to_service(dev)->key, NETWORK_KEY);
-}
-
+/*
+ * By the properties that the host has announced, which come all at once; devices
+ * for its services appear one after the other.
+ */
 static int count_network(struct device *dev, void *data)
 {
 	struct tb_xdomain *xd = tb_to_xdomain(dev);
 	struct budget *budget = data;
 
-	if (xd && xd->tb->nhi == budget->nhi && !xd->is_unplugged &&
-	    device_for_each_child(dev, NULL, is_network))
+	if (!xd || xd->tb->nhi != budget->nhi || xd->is_unplugged)
+		return 0;
+	mutex_lock(&xd->lock);
+	if (tb_property_find(xd->remote_properties, NETWORK_KEY,
+			     TB_PROPERTY_TYPE_DIRECTORY))
 		budget->networks++;
+	mutex_unlock(&xd->lock);
 	return 0;
 }
 
