@@ -9,6 +9,7 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/device.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
 #include <linux/uuid.h>
@@ -153,10 +154,36 @@ int u4_service_send(struct tb_xdomain *xd, void *buf, const u8 *message)
 	return ret == -ETIMEDOUT ? 0 : ret;
 }
 
+/*
+ * A controller's driver may go, and its registers with it, while services of hosts
+ * that are connected stay where they are: since 7.3 it leaves them behind. So the
+ * driver core is told to take the service's driver away before.
+ */
+static int need_controller(struct tb_service *svc)
+{
+	struct tb_xdomain *xd = tb_service_parent(svc);
+	struct device_link *link;
+
+	/* Left behind. */
+	if (xd->is_unplugged)
+		return -ENODEV;
+	/* Ends when probing fails, or with the driver. */
+	link = device_link_add(&svc->dev, xd->tb->dev.parent,
+			       DL_FLAG_AUTOREMOVE_CONSUMER);
+	if (!link)
+		return -ENOMEM;
+	/* Else the controller's driver is going already, and waits for nobody. */
+	return READ_ONCE(link->status) == DL_STATE_CONSUMER_PROBE ? 0 : -ENODEV;
+}
+
 static int service_probe(struct tb_service *svc)
 {
 	struct u4_rail *rail;
+	int ret;
 
+	ret = need_controller(svc);
+	if (ret)
+		return ret;
 	rail = u4_rail_new(svc);
 	if (IS_ERR(rail))
 		return PTR_ERR(rail);

@@ -23,6 +23,8 @@ pub(super) const GROUPS: &[Group] = &[Group {
         check("stopped-for-a-while", Ci, stopped_for_a_while),
         check("stopped-for-a-minute", Full, stopped_for_a_minute),
         check("suspended", Ci, suspended),
+        // Before a guest boots anew: since 7.3 the driver leaves devices behind.
+        check("controller-unbound", Ci, controller_unbound),
         check("killed", Ci, killed),
         check("cable-pulled-fifty-times", Full, pulled_fifty_times),
     ],
@@ -88,6 +90,15 @@ fn drivers_reloaded(lab: &mut Lab) -> Result<Outcome> {
          done
          while ! rmmod usb4_rdma 2> /dev/null; do sleep 0.1; done
          modprobe -r thunderbolt; modprobe usb4_rdma",
+    )
+}
+
+/// An administrator takes the controller from the thunderbolt driver, and gives it back.
+fn controller_unbound(lab: &mut Lab) -> Result<Outcome> {
+    broken_by(
+        lab,
+        "set -e; cd /sys/bus/pci/drivers/thunderbolt; controller=$(ls -d 0000:* | head -1)
+         echo $controller > unbind; echo $controller > bind",
     )
 }
 
