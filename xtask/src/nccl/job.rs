@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -47,6 +47,9 @@ pub(crate) enum Cure {
     Name,
 }
 
+/// What [`Place::run`] says of a process that it has ended because it was told to.
+const UNWANTED: &str = "no longer wanted";
+
 /// How a rank ended.
 pub(crate) struct Rank {
     pub(crate) report: Report,
@@ -64,18 +67,22 @@ impl Job<'_> {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("meet")).with_context(|| format!("create {}", folder.display()))?;
         let failed = AtomicBool::new(false);
+        let ended = AtomicU8::new(0);
         let outcomes: Vec<Result<Outcome>> = thread::scope(|scope| {
             let one = |rank| {
-                let (folder, failed) = (&folder, &failed);
+                let (folder, failed, ended) = (&folder, &failed, &ended);
                 move || {
                     let mut command = self.command(rank, folder);
                     let log = folder.join(format!("rank.{rank}"));
-                    let unwanted = || failed.load(Ordering::Relaxed);
+                    let last =
+                        || self.waits_for_ever(rank) && ended.load(Ordering::Relaxed) + 1 == self.ranks;
+                    let unwanted = || failed.load(Ordering::Relaxed) || last();
                     let (place, number) = (self.place, usize::from(rank));
                     let outcome = place.run(number, &mut command, self.limit, &log, None, unwanted);
                     if !self.as_meant(rank, &outcome) {
                         failed.store(true, Ordering::Relaxed);
                     }
+                    ended.fetch_add(1, Ordering::Relaxed);
                     outcome
                 }
             };
@@ -103,10 +110,10 @@ impl Job<'_> {
             if !meant {
                 let told = report.failure().map_or_else(|| outcome.tail(5), str::to_string);
                 wrong.push((
-                    outcome.how.contains("no longer wanted"),
+                    outcome.how.contains(UNWANTED),
                     format!("rank {rank}: {}: {told}", outcome.how),
                 ));
-            } else if !(self.scenario() == "kill" && self.is_last(rank)) {
+            } else if !self.is_killed(rank) && !self.waits_for_ever(rank) {
                 ranks.push(Rank { report, log });
             }
         }
@@ -149,13 +156,25 @@ impl Job<'_> {
         self.scenario.first().copied().unwrap_or("job")
     }
 
+    fn is_killed(&self, rank: u8) -> bool {
+        self.scenario() == "kill" && self.is_last(rank)
+    }
+
+    /// NCCL keeps a rank waiting for one that cannot connect to it, and of which no network can tell it: launchers end it.
+    fn waits_for_ever(&self, rank: u8) -> bool {
+        self.scenario() == "apart" && rank == 0
+    }
+
     fn is_last(&self, rank: u8) -> bool {
         rank + 1 == self.ranks
     }
 
     fn as_meant(&self, rank: u8, outcome: &Result<Outcome>) -> bool {
         let Ok(outcome) = outcome else { return false };
-        if self.scenario() == "kill" && self.is_last(rank) {
+        if self.waits_for_ever(rank) {
+            return outcome.how.contains(UNWANTED);
+        }
+        if self.is_killed(rank) {
             return outcome.how.starts_with("signal: 9");
         }
         outcome.ok && Report::read(&outcome.text).is_done()
