@@ -149,7 +149,9 @@ impl Installed {
         command
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
-            .env("FI_PROVIDER", job.provider);
+            .env("FI_PROVIDER", job.provider)
+            // A provider's reasons; an MPI gives none.
+            .env("FI_LOG_LEVEL", "warn");
         for name in ["HOME", "TMPDIR", "FI_LOG_LEVEL", "RUST_BACKTRACE"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
