@@ -176,10 +176,9 @@ static void close_port(struct u4_rail *rail)
 	wake_waiting(to_nhi(rail));
 }
 
-/* The controller, which struct tb_nhi names in different ways. */
 static const char *nhi_name(struct u4_rail *rail)
 {
-	return dev_name(rail->xd->tb->dev.parent);
+	return dev_name(u4_controller(rail->xd));
 }
 
 static void complain(struct u4_rail *rail, int error)

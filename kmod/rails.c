@@ -7,6 +7,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/bitmap.h>
+#include <linux/device.h>
 #include <linux/uuid.h>
 
 #include "rail.h"
@@ -51,6 +52,32 @@ void u4_rails_del(struct u4_rail *rail)
 	list_del(&rail->list);
 	__clear_bit(rail->number, numbers);
 	spin_unlock(&u4_rails_lock);
+}
+
+/**
+ * u4_rails_first() - a rail of a controller
+ * @controller: the controller
+ * @xd: where to put the host at the other end, with a reference
+ *
+ * Return: the rail's service, with a reference, or %NULL if there is none.
+ */
+struct tb_service *u4_rails_first(struct device *controller,
+				  struct tb_xdomain **xd)
+{
+	struct tb_service *svc = NULL;
+	struct u4_rail *rail;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list) {
+		if (u4_controller(rail->xd) != controller)
+			continue;
+		svc = rail->svc;
+		get_device(&svc->dev);
+		*xd = tb_xdomain_get(rail->xd);
+		break;
+	}
+	spin_unlock(&u4_rails_lock);
+	return svc;
 }
 
 /**

@@ -11,6 +11,9 @@
 
 #include <linux/device.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/notifier.h>
+#include <linux/pci.h>
 #include <linux/rcupdate.h>
 #include <linux/uuid.h>
 
@@ -154,37 +157,30 @@ int u4_service_send(struct tb_xdomain *xd, void *buf, const u8 *message)
 	return ret == -ETIMEDOUT ? 0 : ret;
 }
 
+/* Services that come, and controllers that go. */
+static DEFINE_MUTEX(controllers_lock);
+
 /*
- * A controller's driver may go, and its registers with it, while services of hosts
- * that are connected stay where they are: since 7.3 it leaves them behind. So the
- * driver core is told to take the service's driver away before.
+ * Whether a service's controller has a driver that is not on its way out, in the
+ * driver core's words: these change before controller_event() is called.
  */
-static int need_controller(struct tb_service *svc)
+static bool has_controller(struct tb_service *svc)
 {
 	struct tb_xdomain *xd = tb_service_parent(svc);
-	struct device_link *link;
+	enum dl_dev_state state = READ_ONCE(u4_controller(xd)->links.status);
 
-	/* Left behind. */
-	if (xd->is_unplugged)
-		return -ENODEV;
-	/* Ends when probing fails, or with the driver. */
-	link = device_link_add(&svc->dev, xd->tb->dev.parent,
-			       DL_FLAG_AUTOREMOVE_CONSUMER);
-	if (!link)
-		return -ENOMEM;
-	/* Else the controller's driver is going already, and waits for nobody. */
-	return READ_ONCE(link->status) == DL_STATE_CONSUMER_PROBE ? 0 : -ENODEV;
+	/* What a controller's driver has left behind counts as unplugged. */
+	return !xd->is_unplugged && (state == DL_DEV_PROBING ||
+				     state == DL_DEV_DRIVER_BOUND);
 }
 
 static int service_probe(struct tb_service *svc)
 {
 	struct u4_rail *rail;
-	int ret;
 
-	ret = need_controller(svc);
-	if (ret)
-		return ret;
-	rail = u4_rail_new(svc);
+	mutex_lock(&controllers_lock);
+	rail = has_controller(svc) ? u4_rail_new(svc) : ERR_PTR(-ENODEV);
+	mutex_unlock(&controllers_lock);
 	if (IS_ERR(rail))
 		return PTR_ERR(rail);
 	tb_service_set_drvdata(svc, rail);
@@ -250,6 +246,35 @@ static struct tb_service_driver service_driver = {
 	.id_table = service_ids,
 };
 
+/*
+ * A controller's driver is about to go, and its registers with it. That of 7.3
+ * leaves the services of connected hosts where they are, with their drivers; so
+ * these have to go before. A device link would see to it, but its end, which comes
+ * late, keeps a service that with 6.16 must not be there longer than its host.
+ */
+static int controller_event(struct notifier_block *notifier,
+			    unsigned long event, void *data)
+{
+	struct tb_service *svc;
+	struct tb_xdomain *xd;
+
+	if (event != BUS_NOTIFY_UNBIND_DRIVER)
+		return NOTIFY_DONE;
+	/* Who comes from now on knows; who did not is among the rails. */
+	mutex_lock(&controllers_lock);
+	mutex_unlock(&controllers_lock);
+	while ((svc = u4_rails_first(data, &xd))) {
+		device_release_driver(&svc->dev);
+		put_device(&svc->dev);
+		tb_xdomain_put(xd);
+	}
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block controller_notifier = {
+	.notifier_call = controller_event,
+};
+
 static int announce(void)
 {
 	int ret = -ENOMEM;
@@ -305,11 +330,16 @@ int u4_service_init(void)
 	ret = announce();
 	if (ret)
 		goto err_protocol;
-	ret = tb_register_service_driver(&service_driver);
+	ret = bus_register_notifier(&pci_bus_type, &controller_notifier);
 	if (ret)
 		goto err_announce;
+	ret = tb_register_service_driver(&service_driver);
+	if (ret)
+		goto err_notifier;
 	return 0;
 
+err_notifier:
+	bus_unregister_notifier(&pci_bus_type, &controller_notifier);
 err_announce:
 	tb_unregister_property_dir(SERVICE_KEY, service_dir);
 	tb_property_free_dir(service_dir);
@@ -324,6 +354,7 @@ err_protocol:
 void u4_service_exit(void)
 {
 	tb_unregister_service_driver(&service_driver);
+	bus_unregister_notifier(&pci_bus_type, &controller_notifier);
 	tb_unregister_property_dir(SERVICE_KEY, service_dir);
 	tb_property_free_dir(service_dir);
 	forget_protocol();

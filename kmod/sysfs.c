@@ -415,7 +415,7 @@ static ssize_t rail_controller_show(struct device *dev,
 				    struct device_attribute *attr, char *buf)
 {
 	return sysfs_emit(buf, "%s\n",
-			  dev_name(to_rail(dev)->xd->tb->dev.parent));
+			  dev_name(u4_controller(to_rail(dev)->xd)));
 }
 DEFINE_U4_ATTR(rail, controller);
 

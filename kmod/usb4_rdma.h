@@ -5,6 +5,8 @@
  *
  * Locks, outermost first:
  *
+ *   controllers_lock       services that come, controllers that go (service.c);
+ *                          mutex, around nothing but the list of rails
  *   client->lock           a client's objects, around everything that makes or
  *                          destroys one; mutex
  *   rail->work             a work item does not run twice at a time: the
@@ -117,6 +119,12 @@ struct u4_peer {
 	u32 rate_mbps;
 };
 
+/* A cable's controller, which struct tb_nhi names in different ways. */
+static inline struct device *u4_controller(const struct tb_xdomain *xd)
+{
+	return xd->tb->dev.parent;
+}
+
 /* The device; set before anything else can be called. */
 extern struct usb4_core *u4_core;
 extern struct usb4_core_limits u4_limits;
@@ -171,6 +179,8 @@ void u4_rail_stalled(struct u4_rail *rail);
 void u4_rail_down(struct u4_rail *rail);
 void u4_rail_joined(struct u4_rail *rail);
 void u4_rail_chosen(struct u4_rail *rail, const struct u4_link *link);
+struct tb_service *u4_rails_first(struct device *controller,
+				  struct tb_xdomain **xd);
 bool u4_rails_expect(const struct usb4_core_node *node);
 u32 u4_rails_list(struct u4_peer *peers, u32 room);
 u32 u4_rails_cables(struct usb4_ring_cable *cables, u32 room);

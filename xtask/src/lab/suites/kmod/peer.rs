@@ -23,7 +23,7 @@ pub(super) const GROUPS: &[Group] = &[Group {
         check("stopped-for-a-while", Ci, stopped_for_a_while),
         check("stopped-for-a-minute", Full, stopped_for_a_minute),
         check("suspended", Ci, suspended),
-        // Before a guest boots anew: since 7.3 the driver leaves devices behind.
+        // Before a guest boots anew: the driver of 7.3 leaves devices behind.
         check("controller-unbound", Ci, controller_unbound),
         check("killed", Ci, killed),
         check("cable-pulled-fifty-times", Full, pulled_fifty_times),
