@@ -182,7 +182,11 @@ fn piece(comm: Id, buffer: &Buffer) -> Result<Piece, Fault> {
     let region = Id::from_pointer(buffer.memory);
     let region = match NonNull::new(buffer.memory) {
         None => None,
-        Some(_) if region.is(Kind::Region) && region.hub() == comm.hub() => Some(region.key()),
+        Some(_)
+            if region.is(Kind::Region) && (region.world(), region.hub()) == (comm.world(), comm.hub()) =>
+        {
+            Some(region.key())
+        }
         Some(_) => {
             return Err(Fault::internal(
                 "a memory handle that is none of this communicator's",
@@ -234,4 +238,30 @@ pub(crate) fn close_listen(listener: *mut c_void) -> Result<(), Fault> {
         return Ok(());
     }
     Err(Fault::internal("a listener that has been closed, or never was"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::table::Key;
+
+    #[test]
+    fn memory_from_before_a_fork_or_of_another_hub_is_not_taken_for_a_communicators() {
+        let key = Key {
+            index: 1,
+            generation: 2,
+        };
+        let comm = Id::new(Kind::Comm, 1, 0, key);
+        let taken = |world, hub| {
+            let buffer = Buffer {
+                data: std::ptr::null_mut(),
+                size: 0,
+                tag: 0,
+                memory: Id::new(Kind::Region, world, hub, key).to_pointer(),
+            };
+            piece(comm, &buffer).is_ok()
+        };
+        assert!(taken(1, 0));
+        assert!(!taken(0, 0) && !taken(1, 1));
+    }
 }
