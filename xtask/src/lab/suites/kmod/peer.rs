@@ -93,13 +93,20 @@ fn drivers_reloaded(lab: &mut Lab) -> Result<Outcome> {
     )
 }
 
-/// An administrator takes the controller from the thunderbolt driver, and gives it back.
+/// An administrator takes the controller from the thunderbolt driver, and gives it back. What the driver leaves behind is no
+/// cable to a module that is loaded anew.
 fn controller_unbound(lab: &mut Lab) -> Result<Outcome> {
-    broken_by(
+    let outcome = broken_by(
         lab,
         "set -e; cd /sys/bus/pci/drivers/thunderbolt; controller=$(ls -d 0000:* | head -1)
          echo $controller > unbind; echo $controller > bind",
-    )
+    )?;
+    for guest in lab.guests() {
+        guest.sh_for("rmmod usb4_rdma", SETTLE)?;
+    }
+    rdma::prepare(lab)?;
+    rdma::ping(lab.guest(0)?, lab.guest(1)?, 20).context("loaded anew")?;
+    Ok(outcome)
 }
 
 /// Unloading is refused at once while anybody uses the module, whatever the link is doing.
