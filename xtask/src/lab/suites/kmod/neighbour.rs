@@ -334,21 +334,26 @@ fn forgeries(recorded: &Control, random: &mut Random) -> Vec<Vec<u8>> {
     all
 }
 
-/// Frames with the tag of the session between guests 0 and 1, as if guest 0 had sent them: packet numbers from the future
-/// and requests that are none. Their link may go; it comes back. That of guests 1 and 2 goes on.
+/// Frames with the tag of a session of guest 1's, as if the guest at the other end had sent them: packet numbers from the
+/// future and requests that are none. Their link may go; it comes back. That of guest 1 and the third one goes on.
 fn wild_requests(lab: &mut Lab) -> Result<Outcome> {
     const FRAMES: usize = 400;
     let file = lab.logs.join("hostile-peer.pcapng");
     let mut random = Random(3);
+    // Cable 0 leads to guest 0, cable 1 to guest 2. Whichever rail came first has the ring.
+    let to_first = format!("grep -q -x {RING} /sys/bus/thunderbolt/devices/0-1.*/usb4_rdma/rx_ring");
+    let hostile = usize::from(!lab.guest(1)?.run(&to_first, SETTLE)?.ok());
+    let bystander = 1 - hostile;
     let (guests, emulator) = lab.parts();
-    let [one, two, three] = guests else {
+    let [first, middle, last] = guests else {
         bail!("three guests are wanted");
     };
-    let bystanders = Load::start(three, two, 16384)?;
-    let load = Load::start(one, two, 16384)?;
-    rails::moves(emulator, 0, MOVING)?;
-    rails::moves(emulator, 1, 1000)?;
-    let recorded = heard(emulator, &file, |emulator| rails::moves(emulator, 0, 200))?;
+    let ends = [first, last];
+    let bystanders = Load::start(ends[bystander], middle, 16384)?;
+    let load = Load::start(ends[hostile], middle, 16384)?;
+    rails::moves(emulator, hostile, MOVING)?;
+    rails::moves(emulator, bystander, 1000)?;
+    let recorded = heard(emulator, &file, |emulator| rails::moves(emulator, hostile, 200))?;
     let recorded: Vec<Heard> = recorded
         .into_iter()
         .filter(|heard| !heard.control && heard.nhi == 1)
@@ -361,22 +366,25 @@ fn wild_requests(lab: &mut Lab) -> Result<Outcome> {
         let request = format!("inject frame 1 {RING} {PDFS} {}", hex(&bytes));
         taken += usize::from(emulator.ask(&request).is_ok());
     }
-    rails::moves(emulator, 1, 1000)?;
+    rails::moves(emulator, bystander, 1000)?;
     bystanders.end().context("the link nobody has attacked")?;
     drop(load);
     let from = rdma::ends(lab);
-    lab.control("unplug 0")?;
-    for (guest, from) in lab.guests().iter().zip(&from).take(2) {
-        guest.console.wait(rdma::DOWN, *from, SETTLE)?;
+    lab.control(&format!("unplug {hostile}"))?;
+    let pair = [2 * hostile, 1];
+    for guest in pair {
+        lab.guest(guest)?.console.wait(rdma::DOWN, from[guest], SETTLE)?;
     }
-    lab.control("plug 0")?;
-    for (guest, from) in lab.guests().iter().zip(&from).take(2) {
-        let down = guest.console.wait(rdma::DOWN, *from, SETTLE)?;
-        guest.console.wait(rdma::UP, down, SETTLE)?;
+    lab.control(&format!("plug {hostile}"))?;
+    for guest in pair {
+        let console = &lab.guest(guest)?.console;
+        let down = console.wait(rdma::DOWN, from[guest], SETTLE)?;
+        console.wait(rdma::UP, down, SETTLE)?;
     }
-    let answered = rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
+    let answered = rdma::ping(lab.guest(pair[0])?, lab.guest(1)?, 20)?;
     seen(format!(
-        "{taken} wild frames of a session; the other link has not noticed; replugged, {answered}"
+        "{taken} wild frames of a session with guest {}; the other link has not noticed; replugged, {answered}",
+        pair[0]
     ))
 }
 
