@@ -163,7 +163,7 @@ fn stopped(lab: &mut Lab, span: Duration) -> Result<Outcome> {
     seen(format!("{} s, and the client has not noticed", span.as_secs()))
 }
 
-/// System sleep of one guest while messages cross the link.
+/// System sleep of one guest while messages cross the link, of others' programs and of its own.
 fn suspended(lab: &mut Lab) -> Result<Outcome> {
     for level in power::LEVELS {
         let from = rdma::ends(lab);
@@ -172,10 +172,13 @@ fn suspended(lab: &mut Lab) -> Result<Outcome> {
             bail!("two guests are wanted");
         };
         let load = Load::start(other, sleeper, 16384)?;
-        rails::moves(emulator, 0, MOVING)?;
+        let own = Load::start(sleeper, other, 16384)?;
+        rails::moves(emulator, 0, 2 * MOVING)?;
         power::sleep(sleeper, level)?;
         load.fails(BOUND)
             .with_context(|| format!("while the peer sleeps: {level}"))?;
+        own.fails(BOUND)
+            .with_context(|| format!("after sleep: {level}"))?;
         for (guest, from) in guests.iter().zip(from) {
             let down = guest.console.wait(rdma::DOWN, from, SETTLE)?;
             guest.console.wait(rdma::UP, down, SETTLE)?;
