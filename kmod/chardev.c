@@ -169,6 +169,22 @@ static int map_notice(struct vm_area_struct *vma)
 	return vm_insert_page(vma, vma->vm_start, virt_to_page(u4_notice));
 }
 
+static void queue_open(struct vm_area_struct *vma)
+{
+	u4_queue_get(vma->vm_private_data);
+}
+
+static void queue_close(struct vm_area_struct *vma)
+{
+	u4_queue_put(vma->vm_private_data);
+}
+
+/* What is mapped counts, also when its object has gone. */
+static const struct vm_operations_struct queue_vm_ops = {
+	.open = queue_open,
+	.close = queue_close,
+};
+
 /*
  * Called with the process' memory map locked, which whoever holds the client's
  * lock may wait for: so without that.
@@ -191,15 +207,22 @@ static int ring_mmap(struct file *file, struct vm_area_struct *vma)
 	xa_lock(&client->queues);
 	queue = xa_load(&client->queues, vma->vm_pgoff >> shift);
 	if (queue)
-		kref_get(&queue->ref);
+		u4_queue_get(queue);
 	xa_unlock(&client->queues);
 	if (!queue)
 		return ret;
-	if (bytes <= PAGE_ALIGN(queue->bytes)) {
-		/* A child has no use for it. */
-		vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
-		ret = remap_vmalloc_range(vma, queue->words, 0);
-	}
+	if (bytes > PAGE_ALIGN(queue->bytes))
+		goto err_queue;
+	/* A child has no use for it. */
+	vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	ret = remap_vmalloc_range(vma, queue->words, 0);
+	if (ret)
+		goto err_queue;
+	vma->vm_private_data = queue;
+	vma->vm_ops = &queue_vm_ops;
+	return 0;
+
+err_queue:
 	u4_queue_put(queue);
 	return ret;
 }

@@ -35,12 +35,15 @@
 
 /**
  * struct u4_queue - memory of a queue, shared with a client
- * @ref: of the client, and of the core
+ * @ref: of the client, of the core, and of each mapping
+ * @client: whom it counts for until it is freed; there as long, since the core
+ *	gives its reference back when the client ends, and a mapping has the file
  * @words: its words
  * @bytes: how large it is
  */
 struct u4_queue {
 	struct kref ref;
+	struct u4_client *client;
 	void *words;
 	size_t bytes;
 };
@@ -88,7 +91,7 @@ struct u4_ep {
  * @ref: of each of the clients
  * @uid: who
  * @clients: how many have not ended, under the lock of the list of clients
- * @queue_bytes: bytes of queue memory they have together
+ * @queue_bytes: bytes of their queue memory that are not freed
  */
 struct u4_user {
 	struct kref ref;
@@ -116,7 +119,7 @@ enum {
  * @eps: endpoints, by name
  * @mrs: memory regions, by local key; a value entry each
  * @queues: queue memory, by number of its mapping
- * @queue_bytes: bytes of it
+ * @queue_bytes: bytes of it, and of what was destroyed and is mapped still
  */
 struct u4_client {
 	struct list_head list;
@@ -131,7 +134,7 @@ struct u4_client {
 	struct xarray eps;
 	struct xarray mrs;
 	struct xarray queues;
-	size_t queue_bytes;
+	atomic_long_t queue_bytes;
 };
 
 static inline ktime_t u4_ktime(u64 ns)
@@ -160,6 +163,7 @@ int u4_create_ep(struct u4_client *client, void *data);
 int u4_destroy_ep(struct u4_client *client, void *data);
 int u4_create_ah(struct u4_client *client, void *data);
 int u4_destroy_ah(struct u4_client *client, void *data);
+void u4_queue_get(struct u4_queue *queue);
 void u4_queue_put(struct u4_queue *queue);
 void u4_cq_put(struct u4_cq *cq);
 void u4_cq_drop(struct u4_client *client, struct u4_cq *cq, u32 id);

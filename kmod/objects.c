@@ -14,13 +14,48 @@
 
 /* Queues */
 
+/* Memory that nobody but its clients knows of is to have an end for a user. */
+static bool charge_queue(struct u4_client *client, size_t bytes)
+{
+	atomic_long_t *own = &client->queue_bytes;
+	atomic_long_t *all = &client->user->queue_bytes;
+
+	if (atomic_long_add_return(bytes, own) > U4_QUEUE_BYTES)
+		goto err_own;
+	if (atomic_long_add_return(bytes, all) > U4_USER_QUEUE_BYTES &&
+	    !client->exempt)
+		goto err_all;
+	return true;
+
+err_all:
+	atomic_long_sub(bytes, all);
+err_own:
+	atomic_long_sub(bytes, own);
+	return false;
+}
+
+static void uncharge_queue(struct u4_client *client, size_t bytes)
+{
+	atomic_long_sub(bytes, &client->user->queue_bytes);
+	atomic_long_sub(bytes, &client->queue_bytes);
+}
+
 static void free_queue(struct kref *ref)
 {
 	struct u4_queue *queue = container_of(ref, struct u4_queue, ref);
 
-	/* Pages that are mapped stay until they are unmapped. */
 	vfree(queue->words);
+	uncharge_queue(queue->client, queue->bytes);
 	kfree(queue);
+}
+
+/**
+ * u4_queue_get() - take another reference on queue memory
+ * @queue: the queue
+ */
+void u4_queue_get(struct u4_queue *queue)
+{
+	kref_get(&queue->ref);
 }
 
 /**
@@ -69,28 +104,6 @@ err_pages:
 	return NULL;
 }
 
-/* Memory that nobody but its clients knows of is to have an end for a user. */
-static bool charge_queue(struct u4_client *client, size_t bytes)
-{
-	atomic_long_t *all = &client->user->queue_bytes;
-
-	if (bytes > U4_QUEUE_BYTES - client->queue_bytes)
-		return false;
-	if (atomic_long_add_return(bytes, all) > U4_USER_QUEUE_BYTES &&
-	    !client->exempt) {
-		atomic_long_sub(bytes, all);
-		return false;
-	}
-	client->queue_bytes += bytes;
-	return true;
-}
-
-static void uncharge_queue(struct u4_client *client, size_t bytes)
-{
-	client->queue_bytes -= bytes;
-	atomic_long_sub(bytes, &client->user->queue_bytes);
-}
-
 /* Makes a queue, and a number to map it by. */
 static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 				  u32 depth, u32 *number)
@@ -107,6 +120,7 @@ static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 	if (!queue)
 		goto err_charge;
 	kref_init(&queue->ref);
+	queue->client = client;
 	queue->bytes = bytes;
 	queue->words = alloc_words(bytes);
 	if (!queue->words)
@@ -130,14 +144,13 @@ static void drop_queue(struct u4_client *client, struct u4_queue *queue,
 		       u32 number)
 {
 	xa_erase(&client->queues, number);
-	uncharge_queue(client, queue->bytes);
 	u4_queue_put(queue);
 }
 
 /* The core gets a reference of its own. */
 static struct usb4_core_queue lend_queue(struct u4_queue *queue)
 {
-	kref_get(&queue->ref);
+	u4_queue_get(queue);
 	return (struct usb4_core_queue) {
 		.words = queue->words,
 		.count = queue->bytes / sizeof(u64),
@@ -184,7 +197,6 @@ void usb4_home_wake(size_t waker)
 static void forget_cq(struct u4_client *client, struct u4_cq *cq)
 {
 	xa_erase(&client->queues, cq->number);
-	uncharge_queue(client, cq->queue->bytes);
 	u4_cq_put(cq);
 }
 

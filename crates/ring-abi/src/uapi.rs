@@ -8,7 +8,7 @@
 //!
 //! Queue memory is the kernel's, zeroed, and reached by `mmap(MAP_SHARED)` at the offset a create call returns, for no
 //! more than the bytes it returns, rounded up to whole pages. Children do not inherit a mapping (`VM_DONTCOPY`), and it
-//! outlives its object.
+//! outlives its object; until it is unmapped the memory counts.
 //!
 //! # Extension
 //!
