@@ -245,7 +245,6 @@ static void client_end(struct mmu_notifier *notifier, struct mm_struct *mm)
 
 	if (test_and_set_bit(U4_CLIENT_ENDED, &client->state))
 		return;
-	u4_regions_remove(client);
 	/* Nothing touches its memory or queues when this returns. */
 	usb4_core_remove_client(u4_core, client->id);
 	xa_for_each(&client->eps, id, ep) {
@@ -255,6 +254,8 @@ static void client_end(struct mmu_notifier *notifier, struct mm_struct *mm)
 	xa_for_each(&client->cqs, id, cq)
 		u4_cq_drop(client, cq, id);
 	u4_nudge();
+	/* Last: its user may then have another one. */
+	u4_regions_remove(client);
 }
 
 static const struct mmu_notifier_ops client_notifier = {
@@ -277,25 +278,25 @@ static int ring_open(struct inode *inode, struct file *file)
 	client->exempt = capable(CAP_SYS_RESOURCE);
 	client->mm = current->mm;
 	client->notifier.ops = &client_notifier;
+	ret = u4_regions_add(client);
+	if (ret)
+		goto err_client;
 	ret = usb4_core_add_client(u4_core, __kuid_val(current_uid()),
 				   client->exempt, &client->id);
 	if (ret)
-		goto err_client;
-	ret = u4_regions_add(client);
-	if (ret)
-		goto err_core;
+		goto err_regions;
 	/* Holds the mm_struct, so that no other has its address. */
 	ret = mmu_notifier_register(&client->notifier, client->mm);
 	if (ret)
-		goto err_regions;
+		goto err_core;
 	file->private_data = client;
 	return nonseekable_open(inode, file);
 
+err_core:
+	usb4_core_remove_client(u4_core, client->id);
 err_regions:
 	u4_regions_remove(client);
 	u4_user_put(client->user);
-err_core:
-	usb4_core_remove_client(u4_core, client->id);
 err_client:
 	kfree(client);
 	return ret;

@@ -110,7 +110,8 @@ enum {
  * @list: on the list of clients
  * @id: its name in the core
  * @user: who opened it
- * @exempt: who opened it may exceed limits on what a user has
+ * @exempt: who opened it may exceed limits on what a user has; what it has
+ *	counts all the same
  * @mm: the process it is of; only compared
  * @notifier: tells when that has ended
  * @state: U4_CLIENT_*

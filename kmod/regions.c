@@ -201,7 +201,7 @@ int u4_regions_add(struct u4_client *client)
 }
 
 /**
- * u4_regions_remove() - a client goes; the core takes care of its regions
+ * u4_regions_remove() - a client has gone; the core took care of its regions
  * @client: the client
  */
 void u4_regions_remove(struct u4_client *client)

@@ -75,16 +75,16 @@ impl Quota {
 pub struct User {
     /// Tells users apart.
     pub id: u32,
-    /// What all clients of the user may have together at most; the same for each of them.
+    /// What all clients of the user may have together for this one to get more.
     pub quota: Quota,
 }
 
-/// What may be done to a memory region by peers. Its owner may always use it locally.
+/// What may be done to a memory region: by peers, and by its owner, who may at least read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access(u8);
 
 impl Access {
-    /// Local use only.
+    /// Local use only, reading and writing.
     pub const LOCAL: Self = Self(0);
     /// RDMA reads by peers.
     pub const REMOTE_READ: Self = Self(1);

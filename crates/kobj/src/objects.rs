@@ -1,7 +1,7 @@
 //! Clients and what they own. What can be refused returns 0, or a name, or a negative error number.
 
 use usb4_device::{
-    Access, ClientId, CqConfig, CqId, EndpointConfig, EndpointId, EndpointKind, RegionConfig, User,
+    Access, ClientId, CqConfig, CqId, EndpointConfig, EndpointId, EndpointKind, Quota, RegionConfig, User,
 };
 use usb4_ring_abi::sync::AtomicU64;
 use usb4_ring_abi::{Cqe, Entry, QueueGeometry, Rqe, Sqe};
@@ -34,15 +34,13 @@ pub extern "C" fn usb4_core_queue_size(what: u32, depth: u32) -> usize {
     }
 }
 
-/// See [`usb4_device::Device::add_client_of`]. The client, or an error. Unless `exempt`, it counts towards what the user
-/// may have.
+/// See [`usb4_device::Device::add_client_of`]. The client, or an error. It counts towards what the user may have; if it is
+/// `exempt`, it may exceed that.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_add_client(core: &Core, user: u32, exempt: bool, client: &mut u32) -> i32 {
-    let user = (!exempt).then_some(User {
-        id: user,
-        quota: USER_QUOTA,
-    });
-    match core.device.add_client_of(user, QUOTA, None) {
+    let quota = if exempt { Quota::UNLIMITED } else { USER_QUOTA };
+    let user = User { id: user, quota };
+    match core.device.add_client_of(Some(user), QUOTA, None) {
         Ok(id) => {
             *client = id.raw();
             0
