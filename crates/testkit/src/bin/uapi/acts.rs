@@ -18,6 +18,8 @@ pub(crate) enum Act {
     PinToTheLimit,
     /// See [`limits::all_clients_of_a_user_have_a_quota_together`].
     UseUpTheQuota,
+    /// See [`limits::who_may_exceed_a_user_s_quota_counts_all_the_same`].
+    BeRefusedAQueue,
     /// See [`limits::a_process_that_becomes_another_keeps_nothing_pinned`].
     PinAndExec,
     /// See [`limits::a_process_that_dies_keeps_nothing_pinned`].
@@ -34,6 +36,7 @@ pub(crate) fn act(rig: &Rig, act: Act) -> Result<()> {
         Act::SetRules => rules::set_without_privilege(rig),
         Act::PinToTheLimit => limits::pin_to_the_limit(rig),
         Act::UseUpTheQuota => limits::use_up_the_quota(rig),
+        Act::BeRefusedAQueue => limits::be_refused_a_queue(rig),
         Act::PinAndExec => limits::pin_and_exec(rig),
         Act::PinAndFork => limits::pin_and_fork(rig),
         Act::Wait => wait("waiting"),

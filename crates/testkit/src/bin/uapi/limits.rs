@@ -9,7 +9,7 @@ use usb4_ring_abi::uapi;
 
 use crate::Rig;
 use crate::acts::{self, Act, Other};
-use crate::client::{Client, refused};
+use crate::client::{Client, Map, refused};
 
 const PAGE: u64 = 4096;
 
@@ -141,6 +141,57 @@ pub(crate) fn use_up_the_quota(rig: &Rig) -> Result<()> {
     drop(clients);
     Client::open(rig)?.cq(1).context("after all of them have gone")?;
     Ok(())
+}
+
+pub(crate) fn queue_memory_counts_until_it_is_unmapped(rig: &Rig) -> Result<()> {
+    /// More than a process may have of 128 MiB.
+    const MOST: usize = 128;
+    let client = Client::open(rig)?;
+    let destroyed = || -> Result<Map, Errno> {
+        let (cq, map) = client.mapped_cq(65536)?;
+        client.destroy(uapi::IOC_DESTROY_CQ, cq)?;
+        Ok(map)
+    };
+    let mut maps = vec![];
+    let full = loop {
+        match destroyed() {
+            Ok(map) => maps.push(map),
+            Err(errno) => break errno,
+        }
+        ensure!(
+            maps.len() < MOST,
+            "{MOST} destroyed queues are mapped, and no end"
+        );
+    };
+    ensure!(
+        full == Errno::DQUOT,
+        "{full:?} after {} destroyed queues that are mapped",
+        maps.len()
+    );
+    maps.pop();
+    maps.push(destroyed().context("in the place of one that was unmapped")?);
+    drop(maps);
+    drop(destroyed().context("after all were unmapped")?);
+    Ok(())
+}
+
+pub(crate) fn who_may_exceed_a_user_s_quota_counts_all_the_same(rig: &Rig) -> Result<()> {
+    let mut clients = vec![];
+    // As many as one may have, of as many as make up a user's quota, and more.
+    for _ in 0..3 {
+        let client = Client::open(rig)?;
+        for _ in 0..client.info()?.max_cqs {
+            client.cq(1).context("as root, who may exceed it")?;
+        }
+        clients.push(client);
+    }
+    acts::run(rig, Act::BeRefusedAQueue)
+}
+
+/// Of the same user, without the right to exceed quotas.
+pub(crate) fn be_refused_a_queue(rig: &Rig) -> Result<()> {
+    acts::drop_privilege()?;
+    refused("another queue", Client::open(rig)?.cq(1), Errno::DQUOT)
 }
 
 pub(crate) fn a_process_that_becomes_another_keeps_nothing_pinned(rig: &Rig) -> Result<()> {
