@@ -23,12 +23,14 @@
  * @buf: the buffer
  * @attach: our share of it
  * @pins: it moves unless pinned, and so is
+ * @access: what the processor does there
  * @map: where the processor sees it
  */
 struct u4_dmabuf {
 	struct dma_buf *buf;
 	struct dma_buf_attachment *attach;
 	bool pins;
+	enum dma_data_direction access;
 	struct iosys_map map;
 };
 
@@ -102,7 +104,7 @@ static int map(struct u4_dmabuf *dmabuf)
 	/* Registers of a device, to the processor. */
 	if (dmabuf->map.is_iomem)
 		goto err_map;
-	ret = dma_buf_begin_cpu_access(dmabuf->buf, DMA_BIDIRECTIONAL);
+	ret = dma_buf_begin_cpu_access(dmabuf->buf, dmabuf->access);
 	if (ret)
 		goto err_map;
 	return 0;
@@ -118,7 +120,7 @@ err_map:
  */
 void u4_dmabuf_put(struct u4_dmabuf *dmabuf)
 {
-	dma_buf_end_cpu_access(dmabuf->buf, DMA_BIDIRECTIONAL);
+	dma_buf_end_cpu_access(dmabuf->buf, dmabuf->access);
 	dma_buf_vunmap_unlocked(dmabuf->buf, &dmabuf->map);
 	detach(dmabuf);
 	dma_buf_put(dmabuf->buf);
@@ -126,7 +128,8 @@ void u4_dmabuf_put(struct u4_dmabuf *dmabuf)
 }
 
 /* Takes over the reference on the buffer if it succeeds. */
-static struct u4_dmabuf *hold(struct dma_buf *buf, struct device *dev)
+static struct u4_dmabuf *hold(struct dma_buf *buf, struct device *dev,
+			      bool writable)
 {
 	struct u4_dmabuf *dmabuf;
 	int ret;
@@ -135,6 +138,8 @@ static struct u4_dmabuf *hold(struct dma_buf *buf, struct device *dev)
 	if (!dmabuf)
 		return ERR_PTR(-ENOMEM);
 	dmabuf->buf = buf;
+	/* DMA_FROM_DEVICE is the processor reading (dma_buf_ioctl()). */
+	dmabuf->access = writable ? DMA_BIDIRECTIONAL : DMA_FROM_DEVICE;
 	ret = attach(dmabuf, dev);
 	if (ret)
 		goto err_dmabuf;
@@ -156,12 +161,15 @@ err_dmabuf:
  * @fd: the buffer's descriptor
  * @offset: where in it the memory begins
  * @len: bytes
+ * @writable: it will be written, and not only read
  *
  * Return: the memory, to be given back to u4_mem_unpin(); or an error: -EBADF or
- * -EINVAL if that is no such buffer or the range not within it, -EOPNOTSUPP if
- * the processor cannot reach it, -ENOMEM if RLIMIT_MEMLOCK does not allow it.
+ * -EINVAL if that is no such buffer or the range not within it, -EACCES if it is
+ * open for reading only, -EOPNOTSUPP if the processor cannot reach it, -ENOMEM
+ * if RLIMIT_MEMLOCK does not allow it.
  */
-struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len)
+struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len,
+			     bool writable)
 {
 	unsigned long npages;
 	struct dma_buf *buf;
@@ -175,6 +183,10 @@ struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len)
 	ret = -EINVAL;
 	if (!len || check_add_overflow(offset, len, &end) || end > buf->size)
 		goto err_buf;
+	/* As mmap() has it: whose descriptor is for reading writes nothing. */
+	ret = -EACCES;
+	if (writable && !(buf->file->f_mode & FMODE_WRITE))
+		goto err_buf;
 	ret = -ENOMEM;
 	npages = PFN_UP(buf->size);
 	if (!u4_mem_charge(npages))
@@ -182,7 +194,7 @@ struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len)
 	mem = kzalloc_obj(*mem, GFP_KERNEL_ACCOUNT);
 	if (!mem)
 		goto err_charge;
-	mem->dmabuf = hold(buf, dev);
+	mem->dmabuf = hold(buf, dev, writable);
 	if (IS_ERR(mem->dmabuf)) {
 		ret = PTR_ERR(mem->dmabuf);
 		goto err_mem;
@@ -191,6 +203,7 @@ struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len)
 	mem->first = offset_in_page(mem->mapped);
 	mem->len = len;
 	mem->charged = npages;
+	mem->writable = writable;
 	mem->mm = current->mm;
 	mmgrab(mem->mm);
 	return mem;

@@ -53,6 +53,7 @@ void u4_mem_uncharge(struct mm_struct *mm, unsigned long npages)
 
 static long pin_all(struct u4_mem *mem, unsigned long start)
 {
+	unsigned int flags = FOLL_LONGTERM | (mem->writable ? FOLL_WRITE : 0);
 	unsigned long done = 0;
 	long got;
 
@@ -63,8 +64,7 @@ static long pin_all(struct u4_mem *mem, unsigned long start)
 		}
 		got = pin_user_pages_fast(start + done * PAGE_SIZE,
 					  min(mem->npages - done, PIN_BATCH),
-					  FOLL_WRITE | FOLL_LONGTERM,
-					  mem->pages + done);
+					  flags, mem->pages + done);
 		if (got <= 0) {
 			got = got ?: -EFAULT;
 			goto err_unpin;
@@ -83,12 +83,13 @@ err_unpin:
  * u4_mem_pin() - pin memory of the calling process
  * @addr: address of the first byte
  * @len: bytes
+ * @writable: it will be written, and not only read
  *
  * Return: the memory, to be given back to u4_mem_unpin(); or an error: -EINVAL
- * for a range that is none, -EFAULT if not all of it is there and writable,
+ * for a range that is none, -EFAULT if not all of it is there and allows that,
  * -ENOMEM if RLIMIT_MEMLOCK does not allow it.
  */
-struct u4_mem *u4_mem_pin(u64 addr, u64 len)
+struct u4_mem *u4_mem_pin(u64 addr, u64 len, bool writable)
 {
 	unsigned int first = offset_in_page(addr);
 	unsigned long npages;
@@ -112,6 +113,7 @@ struct u4_mem *u4_mem_pin(u64 addr, u64 len)
 	}
 	mem->npages = npages;
 	mem->charged = npages;
+	mem->writable = writable;
 	mem->first = first;
 	mem->len = len;
 	ret = pin_all(mem, addr & PAGE_MASK);
@@ -137,7 +139,8 @@ void u4_mem_unpin(struct u4_mem *mem)
 	if (mem->dmabuf)
 		u4_dmabuf_put(mem->dmabuf);
 	else
-		unpin_user_pages_dirty_lock(mem->pages, mem->npages, true);
+		unpin_user_pages_dirty_lock(mem->pages, mem->npages,
+					    mem->writable);
 	u4_mem_uncharge(mem->mm, mem->charged);
 	mmdrop(mem->mm);
 	kvfree(mem);
@@ -149,12 +152,17 @@ void usb4_home_unpin(size_t mem)
 }
 
 /*
- * The core has checked every range. Should it have erred, the region's owner
- * gets no data rather than the host a stray write.
+ * The core has checked every range and right. Should it have erred, the region's
+ * owner gets no data rather than the host a stray write.
  */
 static bool within(const struct u4_mem *mem, u64 offset, u64 len)
 {
 	return !WARN_ON_ONCE(offset > mem->len || len > mem->len - offset);
+}
+
+static bool may_write(const struct u4_mem *mem, u64 offset, u64 len)
+{
+	return within(mem, offset, len) && !WARN_ON_ONCE(!mem->writable);
 }
 
 /**
@@ -197,7 +205,7 @@ void u4_mem_write(const struct u4_mem *mem, u64 offset, const void *from,
 {
 	u64 at = mem->first + offset;
 
-	if (!within(mem, offset, len))
+	if (!may_write(mem, offset, len))
 		return;
 	if (mem->mapped) {
 		memcpy(mem->mapped + offset, from, len);
@@ -219,7 +227,8 @@ static atomic64_t *map_word(const struct u4_mem *mem, u64 offset)
 {
 	u64 at = mem->first + offset;
 
-	if (!within(mem, offset, sizeof(u64)) || WARN_ON_ONCE(at % sizeof(u64)))
+	if (!may_write(mem, offset, sizeof(u64)) ||
+	    WARN_ON_ONCE(at % sizeof(u64)))
 		return NULL;
 	if (mem->mapped)
 		return (atomic64_t *)(mem->mapped + offset);

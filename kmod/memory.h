@@ -16,6 +16,7 @@ struct u4_dmabuf;
  * @len: bytes
  * @charged: pages that count
  * @first: where in the first page it begins
+ * @writable: else it is only read
  * @dmabuf: the buffer it belongs to, or %NULL if it is the process' own
  * @mapped: then, where its first byte is
  * @npages: else, pages
@@ -26,6 +27,7 @@ struct u4_mem {
 	u64 len;
 	unsigned long charged;
 	unsigned int first;
+	bool writable;
 	struct u4_dmabuf *dmabuf;
 	u8 *mapped;
 	unsigned long npages;

@@ -28,7 +28,12 @@ static int check_reg_mr(const struct usb4_ring_reg_mr *arg)
 		return -EINVAL;
 	if (arg->access & ~(USB4_RING_ACCESS_REMOTE_READ |
 			    USB4_RING_ACCESS_REMOTE_WRITE |
-			    USB4_RING_ACCESS_REMOTE_ATOMIC))
+			    USB4_RING_ACCESS_REMOTE_ATOMIC |
+			    USB4_RING_ACCESS_READ_ONLY))
+		return -EINVAL;
+	if (arg->access & USB4_RING_ACCESS_READ_ONLY &&
+	    arg->access & (USB4_RING_ACCESS_REMOTE_WRITE |
+			   USB4_RING_ACCESS_REMOTE_ATOMIC))
 		return -EINVAL;
 	if (arg->access & USB4_RING_ACCESS_REMOTE_ATOMIC &&
 	    (arg->addr % sizeof(u64) || arg->dmabuf_offset % sizeof(u64)))
@@ -62,16 +67,18 @@ int u4_reg_mr(struct u4_client *client, void *data)
 	struct usb4_ring_reg_mr *arg = data;
 	struct usb4_core_mr_params params;
 	struct u4_mem *mem;
+	bool writable;
 	int ret;
 
 	ret = check_reg_mr(arg);
 	if (ret)
 		return ret;
+	writable = !(arg->access & USB4_RING_ACCESS_READ_ONLY);
 	if (arg->flags & USB4_RING_REG_MR_DMABUF)
 		mem = u4_mem_import(u4_chardev_device(), arg->dmabuf_fd,
-				    arg->dmabuf_offset, arg->len);
+				    arg->dmabuf_offset, arg->len, writable);
 	else
-		mem = u4_mem_pin(arg->addr, arg->len);
+		mem = u4_mem_pin(arg->addr, arg->len, writable);
 	if (IS_ERR(mem))
 		return PTR_ERR(mem);
 	params = (struct usb4_core_mr_params) {

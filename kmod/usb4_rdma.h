@@ -138,10 +138,11 @@ extern wait_queue_head_t u4_links_wait;
 
 /* dmabuf.c */
 struct u4_mem;
-struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len);
+struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len,
+			     bool writable);
 
 /* memory.c */
-struct u4_mem *u4_mem_pin(u64 addr, u64 len);
+struct u4_mem *u4_mem_pin(u64 addr, u64 len, bool writable);
 void u4_mem_unpin(struct u4_mem *mem);
 void u4_mem_read(const struct u4_mem *mem, u64 offset, void *to, size_t len);
 void u4_mem_write(const struct u4_mem *mem, u64 offset, const void *from,

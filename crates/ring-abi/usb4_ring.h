@@ -230,6 +230,7 @@ struct usb4_ring_destroy_ah {
 #define USB4_RING_ACCESS_REMOTE_READ	1
 #define USB4_RING_ACCESS_REMOTE_WRITE	2
 #define USB4_RING_ACCESS_REMOTE_ATOMIC	4
+#define USB4_RING_ACCESS_READ_ONLY	8
 
 struct usb4_ring_reg_mr {
 	__u32	size;

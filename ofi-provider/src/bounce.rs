@@ -56,8 +56,9 @@ impl Exposed {
     /// The memory stays readable until the result is dropped.
     pub(crate) unsafe fn new(device: &Device, memory: Segment) -> Result<Self, PostError> {
         let len = bytes(memory.len);
+        let rights = Access::REMOTE_READ | Access::READ_ONLY;
         // SAFETY: promised by the caller.
-        let refused = match unsafe { device.expose(memory.addr as *mut u8, len, Access::REMOTE_READ) } {
+        let refused = match unsafe { device.expose(memory.addr as *mut u8, len, rights) } {
             Ok(registration) => return Ok(Self::InPlace(Pinned::new(registration))),
             Err(error) => error,
         };

@@ -92,15 +92,32 @@ impl Access {
     pub const REMOTE_WRITE: Self = Self(2);
     /// Atomics by peers.
     pub const REMOTE_ATOMIC: Self = Self(4);
+    /// Nobody writes, the owner's own entries included. Not together with rights of peers to write.
+    pub const READ_ONLY: Self = Self(8);
 
-    /// As bits: 1 remote read, 2 remote write, 4 remote atomic.
+    /// As bits: 1 remote read, 2 remote write, 4 remote atomic, 8 read only.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// From bits; `None` if there are unknown ones.
+    /// From bits; `None` if there are unknown ones, or some that contradict each other.
     pub const fn from_bits(bits: u8) -> Option<Self> {
-        if bits & !7 == 0 { Some(Self(bits)) } else { None }
+        let access = Self(bits);
+        if bits & !15 == 0 && access.is_consistent() {
+            Some(access)
+        } else {
+            None
+        }
+    }
+
+    /// Whether its rights do not contradict each other.
+    pub(crate) const fn is_consistent(self) -> bool {
+        !self.is_read_only() || self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) == 0
+    }
+
+    /// Whether nobody writes.
+    pub const fn is_read_only(self) -> bool {
+        self.contains(Self::READ_ONLY)
     }
 
     /// Whether all rights of `other` are there.

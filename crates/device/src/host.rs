@@ -366,7 +366,7 @@ impl<H: Home> Device<H> {
             rqe.local_key
         };
         self.regions
-            .acquire_local(rx.client, key, rqe.addr, u64::from(rqe.len))
+            .acquire_local(rx.client, key, (rqe.addr, u64::from(rqe.len)), true)
             .inspect_err(|denied| self.tell_idle(denied.0))
             .ok()
     }

@@ -213,7 +213,7 @@ fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
             .insert(region, Memory(UnsafeCell::new(0)), 0)
             .ok()
             .unwrap();
-        let held = regions.acquire_local(client, keys.local, 0, 8).unwrap();
+        let held = regions.acquire_local(client, keys.local, (0, 8), true).unwrap();
         let home = Arc::new((regions, Lock::<SpinLock, ()>::new(()), Turns::default()));
 
         let copier = home.clone();
@@ -285,7 +285,7 @@ fn loom_the_last_reference_of_a_dead_region_is_reported_once() {
             peer: None,
         };
         let keys = regions.insert(region, 7, 0).unwrap();
-        let held = regions.acquire_local(client, keys.local, 0, 8).unwrap();
+        let held = regions.acquire_local(client, keys.local, (0, 8), true).unwrap();
         let regions = Arc::new(regions);
         let other = regions.clone();
         let thread = thread::spawn(move || other.release(held.mem));

@@ -140,24 +140,22 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         })
     }
 
-    /// A reference for the owner's own entry.
+    /// A reference for the owner's own entry, which reads `len` bytes at `addr`, or `writes`.
     #[inline]
     pub(crate) fn acquire_local(
         &self,
         client: ClientId,
         key: u32,
-        addr: u64,
-        len: u64,
+        (addr, len): (u64, u64),
+        writes: bool,
     ) -> Result<MemAt, Denied> {
         let (index, generation) = split(key);
         let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
         let live = live(generation, client);
         self.acquire(slot, key, live, |info| {
-            if info.region.client == client {
-                info.region.span(addr, len)
-            } else {
-                None
-            }
+            let region = &info.region;
+            let allowed = region.client == client && !(writes && region.access.is_read_only());
+            if allowed { region.span(addr, len) } else { None }
         })
     }
 
@@ -481,7 +479,7 @@ mod tests {
         let keys = regions
             .insert(region(A, 0x1000, 0x100, Access::LOCAL), "m", 7)
             .unwrap();
-        let local = |addr, len| regions.acquire_local(A, keys.local, addr, len);
+        let local = |addr, len| regions.acquire_local(A, keys.local, (addr, len), true);
         assert_eq!(local(0x1010, 0x10).unwrap().offset, 0x10);
         assert_eq!(local(0x1000, 0x100).unwrap().offset, 0);
         assert_eq!(local(0x1100, 0).unwrap().offset, 0x100);
@@ -499,8 +497,8 @@ mod tests {
         let top = regions
             .insert(region(A, u64::MAX - 0xf, 0x10, Access::LOCAL), "top", 7)
             .unwrap();
-        assert!(regions.acquire_local(A, top.local, u64::MAX, 1).is_ok());
-        assert!(regions.acquire_local(A, top.local, u64::MAX, 2).is_err());
+        assert!(regions.acquire_local(A, top.local, (u64::MAX, 1), true).is_ok());
+        assert!(regions.acquire_local(A, top.local, (u64::MAX, 2), true).is_err());
     }
 
     #[test]
@@ -509,7 +507,7 @@ mod tests {
         let keys = regions
             .insert(region(A, 0, 64, Access::REMOTE_WRITE), "m", 7)
             .unwrap();
-        assert!(regions.acquire_local(B, keys.local, 0, 1).is_err());
+        assert!(regions.acquire_local(B, keys.local, (0, 1), false).is_err());
         let remote = |client| regions.acquire_remote(client, keys.remote, (0, 1), Access::REMOTE_WRITE, ANY);
         assert!(remote(B).is_err());
         assert!(remote(A).is_ok());
@@ -528,6 +526,24 @@ mod tests {
         assert!(remote(keys.remote, Access::REMOTE_ATOMIC).is_err());
         assert!(remote(keys.remote ^ 1 << 40, Access::REMOTE_READ).is_err());
         assert!(remote(keys.remote | 3, Access::REMOTE_READ).is_err());
+    }
+
+    #[test]
+    fn what_is_to_be_read_only_is_written_by_nobody() {
+        let regions = regions(4);
+        let access = Access::READ_ONLY | Access::REMOTE_READ;
+        let keys = regions.insert(region(A, 0, 64, access), "m", 7).unwrap();
+        let local = |writes| regions.acquire_local(A, keys.local, (0, 8), writes);
+        assert!(local(false).is_ok());
+        assert!(local(true).is_err());
+        let remote = |access| regions.acquire_remote(A, keys.remote, (0, 8), access, ANY);
+        assert!(remote(Access::REMOTE_READ).is_ok());
+        assert!(remote(Access::REMOTE_WRITE).is_err());
+        for peers in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+            assert_eq!(Access::from_bits((peers | Access::READ_ONLY).bits()), None);
+        }
+        assert_eq!(Access::from_bits(access.bits()), Some(access));
+        assert_eq!(Access::from_bits(16), None);
     }
 
     #[test]
@@ -553,10 +569,10 @@ mod tests {
     fn a_deregistered_region_denies_at_once_and_tells_its_owner_when_it_is_idle() {
         let regions = regions(1);
         let keys = regions.insert(region(A, 0, 64, Access::LOCAL), "m", 7).unwrap();
-        let held = regions.acquire_local(A, keys.local, 0, 8).unwrap();
+        let held = regions.acquire_local(A, keys.local, (0, 8), true).unwrap();
         assert_eq!(regions.kill(A, keys.local), Ok(false));
         assert_eq!(regions.kill(A, keys.local), Err(DeviceError::NoRegion));
-        assert!(regions.acquire_local(A, keys.local, 0, 8).is_err());
+        assert!(regions.acquire_local(A, keys.local, (0, 8), true).is_err());
         assert_eq!(regions.revoke(A, keys.local, false), Ok(false));
         assert!(
             regions.insert(region(A, 0, 1, Access::LOCAL), "n", 8).is_err(),
@@ -579,7 +595,7 @@ mod tests {
     fn a_revoked_region_is_not_copied_to_and_its_place_returns_with_the_last_reference() {
         let regions = regions(1);
         let keys = regions.insert(region(A, 0, 64, Access::LOCAL), "m", 7).unwrap();
-        let held = regions.acquire_local(A, keys.local, 0, 8).unwrap();
+        let held = regions.acquire_local(A, keys.local, (0, 8), true).unwrap();
         // SAFETY: one thread, `held` is not given back.
         assert_eq!(unsafe { regions.for_copy(held.mem) }, Some(&"m"));
         assert_eq!(regions.revoke(A, keys.local, true), Ok(true));

@@ -10,7 +10,7 @@ impl<H: Home> Device<H> {
     /// Registers memory.
     ///
     /// # Errors
-    /// The range wraps, the quota or the table is full, or there is no such client.
+    /// The range wraps, rights contradict each other, the quota or the table is full, or there is no such client.
     pub fn register(&self, client: ClientId, config: RegionConfig<H::Mem>) -> Result<Keys, DeviceError> {
         let RegionConfig {
             addr,
@@ -24,6 +24,9 @@ impl<H: Home> Device<H> {
             .checked_sub(1)
             .is_some_and(|last| addr.checked_add(last).is_none())
         {
+            return Err(DeviceError::Range);
+        }
+        if !access.is_consistent() {
             return Err(DeviceError::Range);
         }
         let random = self.home.random();

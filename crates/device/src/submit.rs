@@ -247,7 +247,7 @@ impl<H: Home> Device<H> {
         if !session.link().is_none_or(|link| slot.has_share(link.free_ops())) {
             return Taken::Stuck;
         }
-        let local = match self.local_buffer(tx, sqe) {
+        let local = match self.local_buffer(tx, op, sqe) {
             Ok(local) => local,
             Err(status) => return self.refuse(slot, tx, sqe, status),
         };
@@ -364,7 +364,7 @@ impl<H: Home> Device<H> {
     }
 
     #[inline]
-    fn local_buffer(&self, tx: &Tx<H>, sqe: &Sqe) -> Result<Option<MemAt>, CqeStatus> {
+    fn local_buffer(&self, tx: &Tx<H>, op: OpCode, sqe: &Sqe) -> Result<Option<MemAt>, CqeStatus> {
         if sqe.len == 0 {
             return Ok(None);
         }
@@ -373,9 +373,10 @@ impl<H: Home> Device<H> {
         } else {
             sqe.local_key
         };
+        let writes = matches!(op, OpCode::Read | OpCode::FetchAdd | OpCode::CompareSwap);
         match self
             .regions
-            .acquire_local(tx.client, key, sqe.local_addr, u64::from(sqe.len))
+            .acquire_local(tx.client, key, (sqe.local_addr, u64::from(sqe.len)), writes)
         {
             Ok(at) => Ok(Some(at)),
             Err(denied) => {

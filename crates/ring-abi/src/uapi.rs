@@ -31,6 +31,7 @@
 //! | `EOPNOTSUPP` | a flag, or a kind of endpoint, that the kernel does not know; `REG_MR`: the dma-buf cannot be mapped |
 //! | `EINVAL` | shorter than in version 1; a reserved field is not 0; a value out of range: depth, access, address |
 //! | `EFAULT` | the argument, or memory to be registered, is not the caller's, or not writable |
+//! | `EACCES` | `REG_MR`: the dma-buf's descriptor is for reading only, and the region is not |
 //! | `EPERM` | another process opened the descriptor; `SET_RULES`: without `CAP_NET_ADMIN` |
 //! | `ENODEV` | the device is shutting down |
 //! | `ENOENT` | the client has no such completion queue, endpoint, handle or region; the source is forgotten |
@@ -111,6 +112,10 @@ pub const ACCESS_REMOTE_READ: u32 = 1;
 pub const ACCESS_REMOTE_WRITE: u32 = 2;
 /// [`RegMr::access`]: peers may do atomics; the address must be a multiple of 8.
 pub const ACCESS_REMOTE_ATOMIC: u32 = 4;
+
+/// [`RegMr::access`]: nobody writes: peers may have no right to, and entries of the client's that would are invalid. So the
+/// memory need not be writable, nor the dma-buf's descriptor.
+pub const ACCESS_READ_ONLY: u32 = 8;
 
 /// [`RegMr::flags`]: the remote key is good for the host `node` only.
 pub const REG_MR_PEER: u32 = 1;
@@ -390,14 +395,14 @@ arguments! {
     }
 
     /// Memory of the calling process to be registered: its pages are pinned, and count towards `RLIMIT_MEMLOCK`,
-    /// until it is deregistered. It must be writable.
+    /// until it is deregistered. It must be writable, unless [`ACCESS_READ_ONLY`] is said.
     RegMr [IOC_REG_MR] 72 {
         /// Address of its first byte; what local and remote operations use, too. With [`REG_MR_DMABUF`] any number that
         /// they shall use.
         pub addr: u64,
         /// Bytes, at least 1.
         pub len: u64,
-        /// What peers may do: [`ACCESS_REMOTE_READ`] and so on, 0 for nothing.
+        /// What peers may do, [`ACCESS_REMOTE_READ`] and so on, 0 for nothing; and [`ACCESS_READ_ONLY`].
         pub access: u32,
         /// Written: key for the client's own entries.
         pub local_key: u32,

@@ -122,6 +122,7 @@ fn ioctls(constant: &mut impl FnMut(&str, u64)) {
     constant("ACCESS_REMOTE_READ", uapi::ACCESS_REMOTE_READ.into());
     constant("ACCESS_REMOTE_WRITE", uapi::ACCESS_REMOTE_WRITE.into());
     constant("ACCESS_REMOTE_ATOMIC", uapi::ACCESS_REMOTE_ATOMIC.into());
+    constant("ACCESS_READ_ONLY", uapi::ACCESS_READ_ONLY.into());
     constant("REG_MR_PEER", uapi::REG_MR_PEER.into());
     constant("DEREG_MR_LINGER", uapi::DEREG_MR_LINGER.into());
     constant("PEER_CONNECTING", uapi::PEER_CONNECTING.into());

@@ -118,6 +118,11 @@ int usb4ring_check(const struct usb4ring_device *device);
 #define USB4RING_REMOTE_READ	1
 #define USB4RING_REMOTE_WRITE	2
 #define USB4RING_REMOTE_ATOMIC	4	/* the memory is 8-aligned */
+/*
+ * Nobody writes, neither peers nor receives and reads of one's own; the memory
+ * need not be writable. Not with REMOTE_WRITE and REMOTE_ATOMIC.
+ */
+#define USB4RING_READ_ONLY	8
 
 /* A memory region: what requests and peers name it by. */
 struct usb4ring_region {
@@ -132,8 +137,9 @@ struct usb4ring_region {
 int usb4ring_alloc(const struct usb4ring_device *device, size_t len, uint32_t access, struct usb4ring_mr **out);
 
 /*
- * Registers memory of this process, which stays mapped, and may be read and
- * written by local and remote operations at any time, until it is given back.
+ * Registers memory of this process, which stays mapped, and may be read (and,
+ * unless READ_ONLY, written) by local and remote operations at any time, until it
+ * is given back.
  *
  * -ENOMEM: more than the process may pin. -EOPNOTSUPP: on a detached device.
  */

@@ -13,17 +13,18 @@ use crate::types::usb4ring_region;
 #[derive(Debug)]
 pub struct usb4ring_mr(MemoryRegion);
 
-/// The rights of `USB4RING_REMOTE_` bits.
+/// The rights of `USB4RING_REMOTE_` bits and `USB4RING_READ_ONLY`.
 fn rights(access: u32) -> Result<Access, Failure> {
     let all = [
         (1, Access::REMOTE_READ),
         (2, Access::REMOTE_WRITE),
         (4, Access::REMOTE_ATOMIC),
+        (8, Access::READ_ONLY),
     ];
-    if access > 7 {
+    if access > 15 {
         return Err(Failure::Own(
             libc::EINVAL,
-            "an access right that does not exist: use USB4RING_REMOTE_READ, _WRITE and _ATOMIC",
+            "an access right that does not exist: use USB4RING_REMOTE_READ, _WRITE, _ATOMIC and USB4RING_READ_ONLY",
         ));
     }
     let granted = all.into_iter().filter(|(bit, _)| access & bit != 0);

@@ -189,7 +189,7 @@ impl Device {
     /// [`Error::Invalid`], [`Error::Limit`] or [`Error::Os`].
     pub fn alloc(&self, len: usize, access: Access) -> Result<MemoryRegion> {
         let parts = self.inner.client.alloc(len, access.to_device()?)?;
-        Ok(MemoryRegion::new(Arc::clone(&self.inner), parts))
+        Ok(MemoryRegion::new(Arc::clone(&self.inner), parts, access))
     }
 
     /// Registers memory of this process.
@@ -202,11 +202,11 @@ impl Device {
     /// # Safety
     ///
     /// Until the last clone of the region is dropped the memory stays mapped, and local and remote
-    /// operations on it may read and write it at any time.
+    /// operations on it may read it, and write it unless [`Access::READ_ONLY`] is said, at any time.
     pub unsafe fn register(&self, ptr: *mut u8, len: usize, access: Access) -> Result<MemoryRegion> {
         // SAFETY: the caller's promise; the region's last clone deregisters.
         let parts = unsafe { self.inner.client.register(ptr, len, access.to_device()?)? };
-        Ok(MemoryRegion::new(Arc::clone(&self.inner), parts))
+        Ok(MemoryRegion::new(Arc::clone(&self.inner), parts, access))
     }
 
     /// As [`Device::register`], for a single owner.
@@ -221,7 +221,7 @@ impl Device {
     pub unsafe fn expose(&self, ptr: *mut u8, len: usize, access: Access) -> Result<Registration> {
         // SAFETY: the caller's promise; the registration deregisters when it is dropped.
         let parts = unsafe { self.inner.client.register(ptr, len, access.to_device()?)? };
-        Ok(Registration::new(Arc::clone(&self.inner), parts))
+        Ok(Registration::new(Arc::clone(&self.inner), parts, access))
     }
 
     /// Drives the device: takes submissions, receives what has arrived, makes completions visible. Returns

@@ -9,12 +9,12 @@ use usb4_soft::RegionParts;
 use crate::device::Inner;
 use crate::{Buffer, Error, Result};
 
-/// What peers may do to a memory region. Its owner may always use it locally.
+/// What may be done to a memory region: by peers, and by its owner, who may read, and write unless it is said otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access(u8);
 
 impl Access {
-    /// Local use only.
+    /// Local use only, reading and writing.
     pub const LOCAL: Self = Self(0);
     /// Peers may read.
     pub const REMOTE_READ: Self = Self(1);
@@ -24,6 +24,9 @@ impl Access {
     pub const REMOTE_ATOMIC: Self = Self(4);
     /// Peers may do everything.
     pub const REMOTE_ALL: Self = Self(7);
+    /// Nobody writes: to send from it, and for peers to read. The memory need not be writable. Not with rights of peers to
+    /// write; the owner's receives, READs and atomics into it fail.
+    pub const READ_ONLY: Self = Self(8);
 
     /// Whether it includes all of `other`.
     #[inline]
@@ -32,7 +35,9 @@ impl Access {
     }
 
     pub(crate) fn to_device(self) -> Result<usb4_soft::Access> {
-        usb4_soft::Access::from_bits(self.0).ok_or(Error::Invalid("an access right that does not exist"))
+        usb4_soft::Access::from_bits(self.0).ok_or(Error::Invalid(
+            "access rights that do not exist, or of peers to write what is read-only",
+        ))
     }
 }
 
@@ -63,6 +68,7 @@ pub struct MemoryRegion {
 pub struct Registration {
     device: Arc<Inner>,
     parts: RegionParts,
+    access: Access,
 }
 
 impl Drop for Registration {
@@ -72,8 +78,12 @@ impl Drop for Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(device: Arc<Inner>, parts: RegionParts) -> Self {
-        Self { device, parts }
+    pub(crate) fn new(device: Arc<Inner>, parts: RegionParts, access: Access) -> Self {
+        Self {
+            device,
+            parts,
+            access,
+        }
     }
 
     /// Its address, as peers name it in [`crate::Remote::addr`].
@@ -115,9 +125,9 @@ impl Registration {
 }
 
 impl MemoryRegion {
-    pub(crate) fn new(device: Arc<Inner>, parts: RegionParts) -> Self {
+    pub(crate) fn new(device: Arc<Inner>, parts: RegionParts, access: Access) -> Self {
         Self {
-            shared: Arc::new(Registration::new(device, parts)),
+            shared: Arc::new(Registration::new(device, parts, access)),
         }
     }
 
@@ -182,8 +192,11 @@ impl MemoryRegion {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] when they do not fit.
+    /// [`Error::Invalid`] when they do not fit, or the region is read-only.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        if self.shared.access.contains(Access::READ_ONLY) {
+            return Err(Error::Invalid("the memory region is read-only"));
+        }
         let start = self.shared.range(offset, bytes.len())?;
         // SAFETY: as for `read`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) };

@@ -80,7 +80,7 @@ pub struct Limits {
 pub enum Reach {
     /// All of it.
     Process,
-    /// What is registered, which has to be writable, as for the kernel module, which pins it.
+    /// What is registered, which has to be writable unless it is read-only, as for the kernel module, which pins it.
     Registered,
 }
 

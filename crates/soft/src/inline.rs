@@ -209,7 +209,7 @@ impl Inline {
             return Err(Error::Invalid("memory for atomics must start at a multiple of 8"));
         }
         if self.reach == Reach::Registered {
-            populate(start, len).map_err(Error::os("register memory"))?;
+            populate(start, len, !access.is_read_only()).map_err(Error::os("register memory"))?;
         }
         let keys = self.device.core.device.register(
             self.client,

@@ -188,15 +188,20 @@ impl Drop for Mapping {
     }
 }
 
-/// Faults in the pages of memory of this process for writing, as whoever pins them does.
+/// Faults in the pages of memory of this process for reading, or for writing too, as whoever pins them does.
 ///
 /// # Errors
 /// `EFAULT`: there is no memory, or none that can be written.
-pub(crate) fn populate(start: *mut u8, len: usize) -> io::Result<()> {
+pub(crate) fn populate(start: *mut u8, len: usize, writable: bool) -> io::Result<()> {
     let first = start.map_addr(|addr| addr & !(PAGE - 1));
     let len = len + (start.addr() - first.addr());
+    let advice = if writable {
+        Advice::LinuxPopulateWrite
+    } else {
+        Advice::LinuxPopulateRead
+    };
     // SAFETY: reads and writes nothing; what is not mapped is refused.
-    let populated = unsafe { madvise(first.cast::<c_void>(), len, Advice::LinuxPopulateWrite) };
+    let populated = unsafe { madvise(first.cast::<c_void>(), len, advice) };
     // What is not writable is an argument to be refused here, and a fault to `pin_user_pages`.
     populated.map_err(|errno| match errno {
         Errno::INVAL | Errno::NOMEM => Errno::FAULT.into(),
@@ -217,12 +222,13 @@ mod tests {
     fn only_memory_that_can_be_written_is_populated() {
         static WORDS: [u64; 512] = [1; 512];
         let ours = Mapping::anonymous(3 * PAGE).unwrap();
-        populate(ours.as_ptr().wrapping_add(100), 2 * PAGE).unwrap();
+        populate(ours.as_ptr().wrapping_add(100), 2 * PAGE, true).unwrap();
+        populate(WORDS.as_ptr().cast_mut().cast(), 1, false).unwrap();
         for start in [
             WORDS.as_ptr().cast_mut().cast(),
             std::ptr::without_provenance_mut(PAGE),
         ] {
-            let refused = populate(start, 1).unwrap_err();
+            let refused = populate(start, 1, true).unwrap_err();
             assert_eq!(refused.raw_os_error(), Some(Errno::FAULT.raw_os_error()));
         }
     }

@@ -203,7 +203,7 @@ static void mistakes(const struct host *a, uint32_t handle)
 	CHECK(usb4ring_open("/dev/no-such-device", &none) < 0 && !none && usb4ring_error()[0]);
 	CHECK(usb4ring_open("/dev/null", &none) == -ENOTTY);
 	CHECK(usb4ring_open("soft:x", NULL) == -EINVAL);
-	CHECK(usb4ring_alloc(a->device, 8, 8, &mr) == -EINVAL && strstr(usb4ring_error(), "USB4RING_REMOTE_"));
+	CHECK(usb4ring_alloc(a->device, 8, 16, &mr) == -EINVAL && strstr(usb4ring_error(), "USB4RING_REMOTE_"));
 	CHECK(usb4ring_create_ep(a->device, &config, a->cq, a->cq, &ep) == -EINVAL);
 	config = (struct usb4ring_ep_config) { .reserved = 1 };
 	CHECK(usb4ring_create_ep(a->device, &config, a->cq, a->cq, &ep) == -EINVAL);

@@ -7,9 +7,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::{Errno, pread, pwrite};
 use usb4_ring_abi::{Op, Sqe, uapi};
 
-use crate::Rig;
 use crate::client::refused;
 use crate::party::Party;
+use crate::{Rig, read_only};
 
 const BYTES: usize = 64 << 10;
 
@@ -115,20 +115,87 @@ pub(crate) fn memory_of_a_dma_buf_is_written_read_and_counted_on(rig: &Rig) -> R
         "40 and 2 are {}",
         u64::from_le_bytes(sum)
     );
-    let beyond = remote(Op::Write, LEN, 1, [0, 0])?;
-    party.post(&beyond)?;
-    party.poll()?;
-    ensure!(party.status()? != 0, "a WRITE past the region's end succeeded");
+    let beyond = party.status_of(&remote(Op::Write, LEN, 1, [0, 0])?)?;
+    ensure!(beyond != 0, "a WRITE past the region's end succeeded");
     party.client.dereg(shared.local_key)?;
     Ok(())
 }
 
 fn run(party: &mut Party, name: &str, entry: &Sqe) -> Result<()> {
-    party.post(entry)?;
-    party.poll()?;
-    let status = party.status()?;
+    let status = party.status_of(entry)?;
     ensure!(status == 0, "{name} ended with status {status}");
     Ok(())
+}
+
+/// `struct dma_heap_allocation_data` of the kernel's `linux/dma-heap.h`.
+#[repr(C)]
+struct Allocate {
+    len: u64,
+    fd: u32,
+    fd_flags: u32,
+    heap_flags: u64,
+}
+
+/// `DMA_HEAP_IOCTL_ALLOC`: `_IOWR('H', 0, struct dma_heap_allocation_data)`.
+const ALLOCATE: libc::c_ulong = 0xc018_4800;
+
+/// A buffer of the kernel's heap, whose makers say what its descriptor is for.
+fn of_the_heap(access: libc::c_int) -> Result<OwnedFd> {
+    let heap = std::fs::File::open("/dev/dma_heap/system").context("/dev/dma_heap/system")?;
+    let mut allocate = Allocate {
+        len: BYTES as u64,
+        fd: 0,
+        fd_flags: (access | libc::O_CLOEXEC).unsigned_abs(),
+        heap_flags: 0,
+    };
+    // SAFETY: the argument is what the ioctl reads and writes.
+    let made = unsafe { libc::ioctl(heap.as_raw_fd(), ALLOCATE, &raw mut allocate) };
+    ensure!(
+        made >= 0,
+        "DMA_HEAP_IOCTL_ALLOC: {}",
+        std::io::Error::last_os_error()
+    );
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(allocate.fd)?) })
+}
+
+pub(crate) fn what_is_open_for_reading_is_only_read(rig: &Rig) -> Result<()> {
+    let mut party = Party::new(rig)?;
+    party.address(party.ep.addr)?;
+    let both = of_the_heap(libc::O_RDWR)?;
+    let mut region = region(both.as_raw_fd(), 0, BYTES as u64);
+    party
+        .client
+        .call(uapi::IOC_REG_MR, &mut region)
+        .context("for both")?;
+    let buffer = of_the_heap(libc::O_RDONLY)?;
+    for access in [
+        0,
+        uapi::ACCESS_REMOTE_READ,
+        uapi::ACCESS_REMOTE_WRITE,
+        uapi::ACCESS_REMOTE_ATOMIC,
+    ] {
+        let mut region = uapi::RegMr {
+            access,
+            dmabuf_fd: buffer.as_raw_fd(),
+            ..region
+        };
+        refused(
+            &format!("access {access} to what is open for reading"),
+            party.client.call(uapi::IOC_REG_MR, &mut region),
+            Errno::ACCESS,
+        )?;
+    }
+    let mut shared = uapi::RegMr {
+        access: uapi::ACCESS_REMOTE_READ | uapi::ACCESS_READ_ONLY,
+        dmabuf_fd: buffer.as_raw_fd(),
+        ..region
+    };
+    party
+        .client
+        .call(uapi::IOC_REG_MR, &mut shared)
+        .context("to read it")?;
+    read_only::only_reads(&mut party, &shared, &[0; BYTES])
 }
 
 pub(crate) fn what_is_no_dma_buf_or_not_within_it_is_refused(rig: &Rig) -> Result<()> {

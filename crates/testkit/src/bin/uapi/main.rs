@@ -13,6 +13,7 @@ mod limits;
 mod objects;
 mod party;
 mod processes;
+mod read_only;
 mod rules;
 
 use std::io::Write;
@@ -76,6 +77,7 @@ fn checks() -> impl Iterator<Item = Check> {
         objects::queues_map_only_as_they_are,
         objects::the_notice_page_is_for_reading_only,
         objects::memory_that_cannot_be_pinned_is_refused,
+        read_only::memory_that_is_only_read_need_not_be_writable,
         objects::keys_are_good_once,
         objects::address_handles_are_checked,
         objects::what_another_client_has_is_not_there,
@@ -95,6 +97,7 @@ fn checks() -> impl Iterator<Item = Check> {
         rules::rules_are_the_administrator_s,
         rules::cables_are_listed,
         dmabuf::memory_of_a_dma_buf_is_written_read_and_counted_on,
+        dmabuf::what_is_open_for_reading_is_only_read,
         dmabuf::what_is_no_dma_buf_or_not_within_it_is_refused,
         hostile::garbage_in_queues_harms_nobody_else,
         hostile::a_client_that_vanishes_leaves_nothing,

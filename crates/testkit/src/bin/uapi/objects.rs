@@ -173,7 +173,15 @@ pub(crate) fn memory_that_cannot_be_pinned_is_refused(rig: &Rig) -> Result<()> {
     )?;
     refused("memory of the kernel", client.reg(1 << 63, 4096, 0), Errno::FAULT)?;
     refused("no memory", client.reg(4096, 4096, 0), Errno::FAULT)?;
-    refused("an unknown right", client.reg(at, 64, 8), Errno::INVAL)?;
+    refused("an unknown right", client.reg(at, 64, 16), Errno::INVAL)?;
+    for peers in [uapi::ACCESS_REMOTE_WRITE, uapi::ACCESS_REMOTE_ATOMIC] {
+        let access = peers | uapi::ACCESS_READ_ONLY;
+        refused(
+            "peers that write what is read-only",
+            client.reg(at, 64, access),
+            Errno::INVAL,
+        )?;
+    }
     let atomic = uapi::ACCESS_REMOTE_ATOMIC;
     refused("atomics askew", client.reg(at + 4, 64, atomic), Errno::INVAL)?;
     // SAFETY: nobody uses the page.

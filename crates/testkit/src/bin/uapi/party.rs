@@ -82,6 +82,13 @@ impl Party {
         Ok(())
     }
 
+    /// Submits an entry, waits until it is completed, and says with which status.
+    pub(crate) fn status_of(&mut self, entry: &Sqe) -> Result<u8> {
+        self.post(entry)?;
+        self.poll()?;
+        self.status()
+    }
+
     /// Takes the next completion, driving the device.
     pub(crate) fn poll(&mut self) -> Result<()> {
         let start = Instant::now();
@@ -109,7 +116,7 @@ impl Party {
     }
 
     /// Status of the completion taken last.
-    pub(crate) fn status(&self) -> Result<u8> {
+    fn status(&self) -> Result<u8> {
         let at = usize::try_from((self.got - 1) % 64)?;
         let word = self.maps[2].words().get(32 + 4 * at + 1);
         let word = word.context("a queue of 64 is larger")?.load(Ordering::Relaxed);
