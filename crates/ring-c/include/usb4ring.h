@@ -14,8 +14,11 @@
  *
  * Threads: all functions of a device and of memory may be called by any number
  * of threads at a time. A completion queue, and an endpoint, is used by one
- * thread at a time. A child made by fork() gets -ECHILD and opens its own
- * device.
+ * thread at a time.
+ *
+ * A child made by fork() opens its own device: with what its parent has open
+ * functions return -ECHILD, or 0 where they count something; it may give that
+ * back, which changes nothing for the parent.
  *
  * Objects may be given back in any order: the device closes with the last.
  */

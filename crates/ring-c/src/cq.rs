@@ -9,12 +9,12 @@ use usb4_ring::{Completion, Cq, Op, Status};
 
 use crate::device::usb4ring_device;
 use crate::error::{given, run};
-use crate::object::{give, take_back};
+use crate::object::{Owned, give, take_back};
 use crate::types::usb4ring_completion;
 
 /// A completion queue.
 #[derive(Debug)]
-pub struct usb4ring_cq(pub(crate) Cq);
+pub struct usb4ring_cq(pub(crate) Owned<Cq>);
 
 const HAS_IMM: u16 = 1;
 const FOREVER: u64 = u64::MAX;
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn usb4ring_create_cq(
     depth: u32,
     out: *mut *mut usb4ring_cq,
 ) -> c_int {
-    let create = || Ok(usb4ring_cq(given(device)?.0.create_cq(depth)?));
+    let create = || Ok(usb4ring_cq(Owned::new(given(device)?.0.get()?.create_cq(depth)?)));
     // SAFETY: a place for a pointer, says the caller.
     run(|| unsafe { give(out, create) })
 }
@@ -55,10 +55,12 @@ pub unsafe extern "C" fn usb4ring_poll(
     room: usize,
 ) -> usize {
     boundary_or(0, || {
-        let Some(cq) = cq else { return 0 };
+        let Some(cq) = cq.and_then(|cq| cq.0.get_mut().ok()) else {
+            return 0;
+        };
         let mut taken = 0;
         while taken < room
-            && let Some(done) = cq.0.take()
+            && let Some(done) = cq.take()
         {
             // SAFETY: within the room there is, says the caller.
             unsafe { out.add(taken).write(completion(&done)) };
@@ -66,7 +68,7 @@ pub unsafe extern "C" fn usb4ring_poll(
         }
         // The device learns that the places are free.
         if taken != 0 && taken == room {
-            cq.0.is_empty();
+            cq.is_empty();
         }
         taken
     })
@@ -116,7 +118,7 @@ fn status(status: Status) -> u8 {
 /// The queue is there and no other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_wait_fd(cq: Option<&mut usb4ring_cq>) -> c_int {
-    run(|| Ok(given(cq)?.0.wait_fd()?.as_raw_fd()))
+    run(|| Ok(given(cq)?.0.get_mut()?.wait_fd()?.as_raw_fd()))
 }
 
 /// Arms the queue's descriptor.
@@ -125,7 +127,7 @@ pub unsafe extern "C" fn usb4ring_wait_fd(cq: Option<&mut usb4ring_cq>) -> c_int
 /// The queue is there and no other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_arm(cq: Option<&mut usb4ring_cq>) -> c_int {
-    run(|| Ok(c_int::from(given(cq)?.0.arm()?)))
+    run(|| Ok(c_int::from(given(cq)?.0.get_mut()?.arm()?)))
 }
 
 /// Sleeps until a completion is there.
@@ -136,6 +138,6 @@ pub unsafe extern "C" fn usb4ring_arm(cq: Option<&mut usb4ring_cq>) -> c_int {
 pub unsafe extern "C" fn usb4ring_wait(cq: Option<&mut usb4ring_cq>, timeout_ns: u64) -> c_int {
     run(|| {
         let timeout = (timeout_ns != FOREVER).then(|| Duration::from_nanos(timeout_ns));
-        Ok(c_int::from(given(cq)?.0.wait(timeout)?))
+        Ok(c_int::from(given(cq)?.0.get_mut()?.wait(timeout)?))
     })
 }

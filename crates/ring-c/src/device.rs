@@ -6,12 +6,12 @@ use usb4_ffi::boundary_or;
 use usb4_ring::{Device, PeerState};
 
 use crate::error::{Failure, given, run};
-use crate::object::{give, take_back};
+use crate::object::{Owned, give, take_back};
 use crate::types::{usb4ring_info, usb4ring_peer};
 
 /// An open device.
 #[derive(Debug)]
-pub struct usb4ring_device(pub(crate) Device);
+pub struct usb4ring_device(pub(crate) Owned<Device>);
 
 const PROCESS_MEMORY: u32 = 1;
 
@@ -23,14 +23,14 @@ const PROCESS_MEMORY: u32 = 1;
 pub unsafe extern "C" fn usb4ring_open(name: *const c_char, out: *mut *mut usb4ring_device) -> c_int {
     let open = || {
         if name.is_null() {
-            return Ok(usb4ring_device(Device::open_env()?));
+            return Ok(usb4ring_device(Owned::new(Device::open_env()?)));
         }
         // SAFETY: a string, says the caller.
         let name = unsafe { CStr::from_ptr(name) };
         let name = name
             .to_str()
             .map_err(|_| Failure::Own(libc::EINVAL, "the device's name is not UTF-8"))?;
-        Ok(usb4ring_device(Device::open(name)?))
+        Ok(usb4ring_device(Owned::new(Device::open(name)?)))
     };
     // SAFETY: a place for a pointer, says the caller.
     run(|| unsafe { give(out, open) })
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn usb4ring_close(device: *mut usb4ring_device) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_get_info(device: Option<&usb4ring_device>, info: *mut usb4ring_info) {
     let Some(device) = device else { return };
-    let from = device.0.info();
+    let from = device.0.anywhere().info();
     let info_now = usb4ring_info {
         node: from.node.into(),
         flags: if from.process_memory { PROCESS_MEMORY } else { 0 },
@@ -78,8 +78,10 @@ pub unsafe extern "C" fn usb4ring_get_peers(
     room: usize,
 ) -> usize {
     boundary_or(0, || {
-        let Some(device) = device else { return 0 };
-        let known = device.0.peers();
+        let Some(device) = device.and_then(|device| device.0.get().ok()) else {
+            return 0;
+        };
+        let known = device.peers();
         for (at, peer) in known.iter().take(room).enumerate() {
             let entry = usb4ring_peer {
                 node: peer.node.into(),
@@ -106,7 +108,8 @@ pub unsafe extern "C" fn usb4ring_get_peers(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_progress(device: Option<&usb4ring_device>) -> c_int {
     boundary_or(0, || {
-        c_int::from(device.is_some_and(|device| device.0.progress()))
+        let device = device.and_then(|device| device.0.get().ok());
+        c_int::from(device.is_some_and(Device::progress))
     })
 }
 
@@ -117,7 +120,7 @@ pub unsafe extern "C" fn usb4ring_progress(device: Option<&usb4ring_device>) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_check(device: Option<&usb4ring_device>) -> c_int {
     run(|| {
-        given(device)?.0.check()?;
+        given(device)?.0.get()?.check()?;
         Ok(0)
     })
 }

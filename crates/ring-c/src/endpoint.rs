@@ -8,12 +8,12 @@ use usb4_ring::{AddressHandle, Endpoint, EndpointConfig, EndpointKind, Rqe, Sour
 use crate::cq::usb4ring_cq;
 use crate::device::usb4ring_device;
 use crate::error::{Failure, given, run};
-use crate::object::{give, take_back};
+use crate::object::{Owned, give, take_back};
 use crate::types::{usb4ring_addr, usb4ring_ep_config, usb4ring_request};
 
 /// An endpoint.
 #[derive(Debug)]
-pub struct usb4ring_ep(Endpoint);
+pub struct usb4ring_ep(Owned<Endpoint>);
 
 /// Creates an endpoint.
 ///
@@ -50,10 +50,9 @@ pub unsafe extern "C" fn usb4ring_create_ep(
             rq_depth: depth(config.rq_depth, usual.rq_depth),
         };
         let (send_cq, recv_cq) = (given(send_cq)?, given(recv_cq)?);
-        let endpoint = given(device)?
-            .0
-            .create_endpoint(&wanted, &send_cq.0, &recv_cq.0)?;
-        Ok(usb4ring_ep(endpoint))
+        let device = given(device)?.0.get()?;
+        let endpoint = device.create_endpoint(&wanted, send_cq.0.get()?, recv_cq.0.get()?)?;
+        Ok(usb4ring_ep(Owned::new(endpoint)))
     };
     // SAFETY: a place for a pointer, says the caller.
     run(|| unsafe { give(out, create) })
@@ -77,7 +76,7 @@ pub unsafe extern "C" fn usb4ring_destroy_ep(ep: *mut usb4ring_ep) {
 pub unsafe extern "C" fn usb4ring_get_addr(ep: Option<&usb4ring_ep>, addr: *mut usb4ring_addr) {
     let Some(ep) = ep else { return };
     // SAFETY: a place for it, says the caller.
-    unsafe { addr.write(ep.0.address().into()) };
+    unsafe { addr.write(ep.0.anywhere().address().into()) };
 }
 
 /// Opens a handle of a peer's endpoint.
@@ -92,14 +91,14 @@ pub unsafe extern "C" fn usb4ring_open_handle(
     handle: *mut u32,
 ) -> c_int {
     run(|| {
-        let (ep, peer) = (given(ep)?, (*given(peer)?).into());
+        let (ep, peer) = (given(ep)?.0.get_mut()?, (*given(peer)?).into());
         let opened = if wait == 0 {
-            ep.0.try_address_handle(&peer)?.ok_or(Failure::Own(
+            ep.try_address_handle(&peer)?.ok_or(Failure::Own(
                 libc::EINPROGRESS,
                 "the link is coming up: ask again",
             ))?
         } else {
-            ep.0.address_handle(&peer)?
+            ep.address_handle(&peer)?
         };
         // SAFETY: a place for it, says the caller.
         unsafe { handle.write(opened.raw()) };
@@ -114,8 +113,8 @@ pub unsafe extern "C" fn usb4ring_open_handle(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_close_handle(ep: Option<&mut usb4ring_ep>, handle: u32) {
     boundary(|| {
-        if let Some(ep) = ep {
-            ep.0.close_handle(AddressHandle::from_raw(handle));
+        if let Some(Ok(ep)) = ep.map(|ep| ep.0.get_mut()) {
+            ep.close_handle(AddressHandle::from_raw(handle));
         }
     });
 }
@@ -131,9 +130,9 @@ pub unsafe extern "C" fn usb4ring_post(
     request: Option<&usb4ring_request>,
 ) -> c_int {
     run(|| {
-        let (ep, entry) = (given(ep)?, entry(given(request)?)?);
+        let (ep, entry) = (given(ep)?.0.get_mut()?, entry(given(request)?)?);
         // SAFETY: the caller's promise.
-        unsafe { ep.0.post_raw(&entry)? };
+        unsafe { ep.post_raw(&entry)? };
         Ok(0)
     })
 }
@@ -207,9 +206,9 @@ pub unsafe extern "C" fn usb4ring_post_recv(
             len,
             reserved: 0,
         };
-        let ep = given(ep)?;
+        let ep = given(ep)?.0.get_mut()?;
         // SAFETY: the caller's promise.
-        unsafe { ep.0.post_recv_raw(&entry)? };
+        unsafe { ep.post_recv_raw(&entry)? };
         Ok(0)
     })
 }
@@ -221,7 +220,7 @@ pub unsafe extern "C" fn usb4ring_post_recv(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_submit(ep: Option<&mut usb4ring_ep>) -> c_int {
     run(|| {
-        given(ep)?.0.submit()?;
+        given(ep)?.0.get_mut()?.submit()?;
         Ok(0)
     })
 }
@@ -232,7 +231,7 @@ pub unsafe extern "C" fn usb4ring_submit(ep: Option<&mut usb4ring_ep>) -> c_int 
 /// The endpoint is there and no other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_send_space(ep: Option<&mut usb4ring_ep>) -> u32 {
-    boundary_or(0, || ep.map_or(0, |ep| ep.0.send_space()))
+    boundary_or(0, || space(ep, Endpoint::send_space))
 }
 
 /// Free entries of the receive queue.
@@ -241,7 +240,11 @@ pub unsafe extern "C" fn usb4ring_send_space(ep: Option<&mut usb4ring_ep>) -> u3
 /// The endpoint is there and no other thread uses it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn usb4ring_recv_space(ep: Option<&mut usb4ring_ep>) -> u32 {
-    boundary_or(0, || ep.map_or(0, |ep| ep.0.recv_space()))
+    boundary_or(0, || space(ep, Endpoint::recv_space))
+}
+
+fn space(ep: Option<&mut usb4ring_ep>, of: impl FnOnce(&mut Endpoint) -> u32) -> u32 {
+    ep.and_then(|ep| ep.0.get_mut().ok()).map_or(0, of)
 }
 
 /// Whom a completion's source names.
@@ -255,10 +258,14 @@ pub unsafe extern "C" fn usb4ring_source(
     addr: *mut usb4ring_addr,
 ) -> c_int {
     run(|| {
-        let found = given(ep)?.0.source(SourceId(source)).ok_or(Failure::Own(
-            libc::ENOENT,
-            "the device has forgotten this source: ask when the completion comes",
-        ))?;
+        let found = given(ep)?
+            .0
+            .get_mut()?
+            .source(SourceId(source))
+            .ok_or(Failure::Own(
+                libc::ENOENT,
+                "the device has forgotten this source: ask when the completion comes",
+            ))?;
         // SAFETY: a place for it, says the caller.
         unsafe { addr.write(found.into()) };
         Ok(0)

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn usb4ring_alloc(
     access: u32,
     out: *mut *mut usb4ring_mr,
 ) -> c_int {
-    let alloc = || Ok(usb4ring_mr(given(device)?.0.alloc(len, rights(access)?)?));
+    let alloc = || Ok(usb4ring_mr(given(device)?.0.get()?.alloc(len, rights(access)?)?));
     // SAFETY: a place for a pointer, says the caller.
     run(|| unsafe { give(out, alloc) })
 }
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn usb4ring_register(
     out: *mut *mut usb4ring_mr,
 ) -> c_int {
     let register = || {
-        let device = &given(device)?.0;
+        let device = given(device)?.0.get()?;
         // SAFETY: the caller's promise.
         let region = unsafe { device.register(start.cast(), len, rights(access)?)? };
         Ok(usb4ring_mr(region))

@@ -2,9 +2,53 @@
 
 use std::ffi::c_int;
 
-use usb4_ffi::boundary;
+use usb4_ffi::{Process, boundary};
+use usb4_ring::Error;
 
 use crate::error::{Failure, given};
+
+/// What a device has given to this process, and not to its children.
+#[derive(Debug)]
+pub(crate) struct Owned<T> {
+    of: Process,
+    it: T,
+}
+
+impl<T> Owned<T> {
+    pub(crate) fn new(it: T) -> Self {
+        Self {
+            of: Process::current(),
+            it,
+        }
+    }
+
+    /// # Errors
+    /// This is a child of the process it is of.
+    #[inline]
+    pub(crate) fn get(&self) -> Result<&T, Failure> {
+        if self.of.is_current() {
+            Ok(&self.it)
+        } else {
+            Err(Error::Forked.into())
+        }
+    }
+
+    /// As [`Self::get`], for what one thread uses at a time.
+    #[inline]
+    pub(crate) fn get_mut(&mut self) -> Result<&mut T, Failure> {
+        if self.of.is_current() {
+            Ok(&mut self.it)
+        } else {
+            Err(Error::Forked.into())
+        }
+    }
+
+    /// What of it is plain memory.
+    #[inline]
+    pub(crate) fn anywhere(&self) -> &T {
+        &self.it
+    }
+}
 
 /// Gives an object to C.
 ///

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define CHECK(what) do { \
 	if (!(what)) { \
@@ -221,6 +223,51 @@ static void mistakes(const struct host *a, uint32_t handle)
 	CHECK(usb4ring_poll(NULL, NULL, 1) == 0 && usb4ring_progress(NULL) == 0 && usb4ring_submit(NULL) == -EINVAL);
 }
 
+/* A child has nothing of its parent's, and does it no harm. */
+static void forked(struct host *a, struct host *b, uint32_t handle)
+{
+	struct usb4ring_request send = request(a, b, USB4RING_SEND, handle, 8);
+	struct usb4ring_completion done;
+	struct usb4ring_addr addr;
+	struct usb4ring_peer peer;
+	struct usb4ring_cq *cq;
+	struct usb4ring_ep *ep;
+	struct usb4ring_mr *mr;
+	pid_t child;
+	int status;
+
+	/* What it must not take. */
+	CHECK(usb4ring_post_recv(b->ep, 7, bytes(b), b->region.local_key, 8) == 0 && usb4ring_submit(b->ep) == 0);
+	post(a, &send);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK(usb4ring_check(a->device) == -ECHILD && strstr(usb4ring_error(), "fork"));
+		CHECK(usb4ring_post(a->ep, &send) == -ECHILD);
+		CHECK(usb4ring_post_recv(a->ep, 0, NULL, 0, 0) == -ECHILD);
+		CHECK(usb4ring_submit(a->ep) == -ECHILD);
+		CHECK(usb4ring_send_space(a->ep) == 0 && usb4ring_recv_space(a->ep) == 0);
+		CHECK(usb4ring_open_handle(a->ep, &b->addr, 0, &handle) == -ECHILD);
+		CHECK(usb4ring_source(a->ep, 1, &addr) == -ECHILD);
+		CHECK(usb4ring_poll(b->cq, &done, 1) == 0 && usb4ring_progress(b->device) == 0);
+		CHECK(usb4ring_arm(b->cq) == -ECHILD && usb4ring_wait_fd(b->cq) == -ECHILD);
+		CHECK(usb4ring_wait(b->cq, 0) == -ECHILD);
+		CHECK(usb4ring_get_peers(a->device, &peer, 1) == 0);
+		CHECK(usb4ring_create_cq(a->device, 8, &cq) == -ECHILD);
+		CHECK(usb4ring_create_ep(a->device, NULL, a->cq, a->cq, &ep) == -ECHILD);
+		CHECK(usb4ring_alloc(a->device, 8, 0, &mr) == -ECHILD);
+		CHECK(usb4ring_register(a->device, &send, 8, 0, &mr) == -ECHILD);
+		usb4ring_close_handle(a->ep, handle);
+		close_host(a);
+		close_host(b);
+		_exit(7);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	CHECK(next(a, b).op == USB4RING_SEND);
+	done = next(b, a);
+	CHECK(done.op == USB4RING_RECV && done.user_data == 7 && done.len == 8);
+}
+
 int main(int argc, char **argv)
 {
 	struct usb4ring_info info;
@@ -243,6 +290,7 @@ int main(int argc, char **argv)
 	messages(&a, &b, handle);
 	remote_memory(&a, &b, handle);
 	sleep_and_wake(&a, &b, handle);
+	forked(&a, &b, handle);
 	mistakes(&a, handle);
 	usb4ring_close_handle(a.ep, handle);
 	close_host(&a);
