@@ -148,6 +148,21 @@ int usb4ring_alloc(const struct usb4ring_device *device, size_t len, uint32_t ac
  */
 int usb4ring_register(const struct usb4ring_device *device, void *start, size_t len, uint32_t access,
 		      struct usb4ring_mr **out);
+
+/*
+ * Registers `len` bytes of a dma-buf, from `offset` on: another driver's memory,
+ * a GPU's say. Requests and peers name the first of them `start`, which may be
+ * any address: where this process has them mapped, if it has. The region keeps
+ * the buffer, also when the descriptor is closed; all of it is pinned, and
+ * counts.
+ *
+ * -EOPNOTSUPP: not on the kernel's device, or the processor cannot reach the
+ * memory. -EINVAL: no dma-buf; not within it; to be written, and the descriptor
+ * is for reading; atomics on what is not 8-aligned. -EBADF: no descriptor.
+ * -ENOMEM: more than the process may pin.
+ */
+int usb4ring_register_dmabuf(const struct usb4ring_device *device, int fd, uint64_t offset, size_t len, void *start,
+			     uint32_t access, struct usb4ring_mr **out);
 void usb4ring_get_region(const struct usb4ring_mr *mr, struct usb4ring_region *region);
 
 /* Gives it back: nothing touches registered memory after the call. */

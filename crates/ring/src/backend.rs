@@ -156,6 +156,22 @@ impl Client {
         forward!(self, client ?=> unsafe { client.register(start, len, access) })
     }
 
+    pub(crate) fn register_dmabuf(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        start: u64,
+        access: Access,
+    ) -> Result<RegionParts> {
+        match self {
+            Self::Soft(_) => Err(Error::Unsupported(
+                "a dma-buf is registered with the kernel module's device",
+            )),
+            Self::Kernel(client) => client.register_dmabuf(fd, offset, len, start, access),
+        }
+    }
+
     pub(crate) fn deregister(&self, region: &RegionParts) {
         forward!(self, client => client.deregister(region));
     }

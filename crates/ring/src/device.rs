@@ -1,5 +1,6 @@
 //! Devices.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use usb4_ring_abi::MAX_DEPTH;
@@ -221,6 +222,31 @@ impl Device {
     pub unsafe fn expose(&self, ptr: *mut u8, len: usize, access: Access) -> Result<Registration> {
         // SAFETY: the caller's promise; the registration deregisters when it is dropped.
         let parts = unsafe { self.inner.client.register(ptr, len, access.to_device()?)? };
+        Ok(Registration::new(Arc::clone(&self.inner), parts, access))
+    }
+
+    /// Registers `len` bytes of a dma-buf, from `offset` on: memory of another driver's, a GPU's say. Requests and peers name
+    /// the first of them by the address `start`, which may be any: where this process has them mapped, if it has. The
+    /// region keeps the buffer; the descriptor may be closed. The whole buffer is pinned, and counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] but for the kernel module's device, and if its processor cannot reach the memory;
+    /// [`Error::Pin`] where the process may not pin as much; [`Error::Invalid`]: no dma-buf, a range that is not within it,
+    /// a right to write where the descriptor is for reading, or atomics on what is not 8-aligned; [`Error::Limit`].
+    pub fn register_dmabuf(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        start: u64,
+        access: Access,
+    ) -> Result<Registration> {
+        let rights = access.to_device()?;
+        let parts = self
+            .inner
+            .client
+            .register_dmabuf(fd, offset, len, start, rights)?;
         Ok(Registration::new(Arc::clone(&self.inner), parts, access))
     }
 

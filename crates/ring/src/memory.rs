@@ -62,7 +62,7 @@ pub struct MemoryRegion {
     shared: Arc<Registration>,
 }
 
-/// The registration of memory of this process: a [`MemoryRegion`] with one owner, who drops it. To make
+/// The registration of memory of this process, or of a dma-buf: a [`MemoryRegion`] with one owner, who drops it. To make
 /// one allocates nothing, where a message at a time is registered.
 #[derive(Debug)]
 pub struct Registration {
@@ -96,6 +96,24 @@ impl Registration {
     #[inline]
     pub fn remote_key(&self) -> u64 {
         self.parts.remote_key
+    }
+
+    /// Its length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.parts.len
+    }
+
+    /// Whether it has no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The key for local use.
+    #[inline]
+    pub fn local_key(&self) -> u32 {
+        self.parts.local_key
     }
 
     /// `len` bytes from `offset`, for a request of its owner's.
@@ -139,7 +157,7 @@ impl MemoryRegion {
     /// Its length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.shared.parts.len
+        self.shared.len()
     }
 
     /// Whether it has no bytes.
@@ -151,7 +169,7 @@ impl MemoryRegion {
     /// The key for local use.
     #[inline]
     pub fn local_key(&self) -> u32 {
-        self.shared.parts.local_key
+        self.shared.local_key()
     }
 
     /// The key for peers: 64 bits, of which 50 are random with the default table; the rest are its index there.

@@ -206,6 +206,8 @@ static void mistakes(const struct host *a, uint32_t handle)
 	CHECK(usb4ring_open("/dev/null", &none) == -ENOTTY);
 	CHECK(usb4ring_open("soft:x", NULL) == -EINVAL);
 	CHECK(usb4ring_alloc(a->device, 8, 16, &mr) == -EINVAL && strstr(usb4ring_error(), "USB4RING_REMOTE_"));
+	CHECK(usb4ring_register_dmabuf(a->device, 0, 0, 8, NULL, 0, &mr) == -EOPNOTSUPP);
+	CHECK(usb4ring_register_dmabuf(a->device, -1, 0, 8, NULL, 0, &mr) == -EBADF);
 	CHECK(usb4ring_create_ep(a->device, &config, a->cq, a->cq, &ep) == -EINVAL);
 	config = (struct usb4ring_ep_config) { .reserved = 1 };
 	CHECK(usb4ring_create_ep(a->device, &config, a->cq, a->cq, &ep) == -EINVAL);
@@ -257,6 +259,7 @@ static void forked(struct host *a, struct host *b, uint32_t handle)
 		CHECK(usb4ring_create_ep(a->device, NULL, a->cq, a->cq, &ep) == -ECHILD);
 		CHECK(usb4ring_alloc(a->device, 8, 0, &mr) == -ECHILD);
 		CHECK(usb4ring_register(a->device, &send, 8, 0, &mr) == -ECHILD);
+		CHECK(usb4ring_register_dmabuf(a->device, 0, 0, 8, NULL, 0, &mr) == -ECHILD);
 		usb4ring_close_handle(a->ep, handle);
 		close_host(a);
 		close_host(b);

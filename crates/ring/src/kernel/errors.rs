@@ -22,6 +22,11 @@ pub(super) enum Request {
         /// The client has as many as it may.
         full: bool,
     },
+    DmaBuf {
+        bytes: u64,
+        /// The client has as many as it may.
+        full: bool,
+    },
     Peers,
     Cables,
     Rules,
@@ -36,6 +41,7 @@ impl Request {
             Self::Endpoint => "create an endpoint",
             Self::Handle(_) => "make an address handle",
             Self::Region { .. } => "register memory",
+            Self::DmaBuf { .. } => "register a dma-buf",
             Self::Peers => "list the peers",
             Self::Cables => "list the cables",
             Self::Rules => "read the rules",
@@ -51,8 +57,8 @@ impl Request {
             Self::Cq { full: false } => Object::CqEntry,
             Self::Endpoint | Self::Enter => Object::Endpoint,
             Self::Handle(_) | Self::Peers | Self::Cables | Self::Rules | Self::SetRules => Object::Handle,
-            Self::Region { full: true, .. } => Object::Region,
-            Self::Region { full: false, .. } => Object::RegionByte,
+            Self::Region { full: true, .. } | Self::DmaBuf { full: true, .. } => Object::Region,
+            Self::Region { full: false, .. } | Self::DmaBuf { full: false, .. } => Object::RegionByte,
         }
     }
 
@@ -60,7 +66,7 @@ impl Request {
     fn missing(self) -> DeviceError {
         match self {
             Self::Cq { .. } | Self::Endpoint => DeviceError::NoCq,
-            Self::Region { .. } => DeviceError::NoRegion,
+            Self::Region { .. } | Self::DmaBuf { .. } => DeviceError::NoRegion,
             _ => DeviceError::NoEndpoint,
         }
     }
@@ -69,6 +75,9 @@ impl Request {
         match self {
             Self::Cq { .. } | Self::Endpoint => "a queue has 1 to 65536 entries",
             Self::Region { .. } => "the address range or access right is not valid",
+            Self::DmaBuf { .. } => {
+                "the range is not within the dma-buf, or the access right is not valid, or not 8-aligned"
+            }
             _ => "the device does not understand the request",
         }
     }
@@ -83,7 +92,16 @@ pub(super) fn refusal(request: Request, errno: Errno) -> Error {
         (Errno::NODEV, _) => Error::Gone,
         (Errno::NOENT, _) => request.missing().into(),
         (Errno::DQUOT, _) => DeviceError::Quota(request.object()).into(),
-        (Errno::NOSPC, Request::Region { .. }) => DeviceError::Full(Object::Region).into(),
+        (Errno::BADF, Request::DmaBuf { .. }) => Error::Invalid("the descriptor is that of no dma-buf"),
+        (Errno::ACCESS, Request::DmaBuf { .. }) => {
+            Error::Invalid("the dma-buf's descriptor is for reading only: register it read-only")
+        }
+        (Errno::OPNOTSUPP, Request::DmaBuf { .. }) => Error::Unsupported(
+            "the processor cannot reach the memory of this dma-buf, or the kernel module is older than this program",
+        ),
+        (Errno::NOSPC, Request::Region { .. } | Request::DmaBuf { .. }) => {
+            DeviceError::Full(Object::Region).into()
+        }
         (Errno::NOSPC, Request::Cq { .. }) => DeviceError::Full(Object::Cq).into(),
         (Errno::NOSPC, _) => DeviceError::Full(request.object()).into(),
         (Errno::INVAL, _) => Error::Invalid(request.invalid()),
@@ -93,7 +111,7 @@ pub(super) fn refusal(request: Request, errno: Errno) -> Error {
         }
         (Errno::HOSTUNREACH, Request::Handle(node)) => Error::Unreachable(node),
         (Errno::TIMEDOUT, Request::Handle(node)) => Error::ConnectTimeout(node),
-        (Errno::NOMEM, Request::Region { bytes, .. }) => {
+        (Errno::NOMEM, Request::Region { bytes, .. } | Request::DmaBuf { bytes, .. }) => {
             over_memlock(bytes).unwrap_or_else(|| os(request, errno))
         }
         _ => os(request, errno),

@@ -223,6 +223,39 @@ impl Client {
         Ok(region)
     }
 
+    pub(crate) fn register_dmabuf(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        start: u64,
+        access: Access,
+    ) -> Result<RegionParts> {
+        self.check()?;
+        let full = self.regions.load(Ordering::Relaxed) >= self.info.max_mrs;
+        let bytes = len as u64;
+        let mut region = uapi::RegMr {
+            flags: uapi::REG_MR_DMABUF,
+            addr: start,
+            len: bytes,
+            access: access.bits().into(),
+            dmabuf_fd: fd.as_raw_fd(),
+            dmabuf_offset: offset,
+            ..uapi::RegMr::new()
+        };
+        self.ask(uapi::IOC_REG_MR, &mut region, Request::DmaBuf { bytes, full })?;
+        self.regions.fetch_add(1, Ordering::Relaxed);
+        let start = usize::try_from(start).map_err(|_| Error::Invalid("an address has 64 bits"))?;
+        Ok(RegionParts {
+            // A name: nothing is reached by it here.
+            start: std::ptr::without_provenance_mut(start),
+            len,
+            local_key: region.local_key,
+            remote_key: region.remote_key,
+            memory: None,
+        })
+    }
+
     /// Deregisters. Work in flight may still use the pages of memory that was ours, pinned as they are; memory of the
     /// caller's is not touched after this returns.
     pub(crate) fn deregister(&self, region: &RegionParts) {

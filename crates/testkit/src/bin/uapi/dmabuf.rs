@@ -1,11 +1,20 @@
 //! Memory of a dma-buf, made by the kernel's udmabuf of pages of a file in memory.
 
+use std::ffi::{CStr, CString};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
 
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{Errno, pread, pwrite};
 use usb4_ring_abi::{Op, Sqe, uapi};
+use usb4ring::{
+    usb4ring_alloc, usb4ring_check, usb4ring_close, usb4ring_create_cq, usb4ring_create_ep,
+    usb4ring_deregister, usb4ring_destroy_cq, usb4ring_destroy_ep, usb4ring_get_addr, usb4ring_get_region,
+    usb4ring_open, usb4ring_open_handle, usb4ring_poll, usb4ring_post, usb4ring_progress,
+    usb4ring_register_dmabuf, usb4ring_request, usb4ring_submit,
+};
 
 use crate::client::refused;
 use crate::party::Party;
@@ -196,6 +205,96 @@ pub(crate) fn what_is_open_for_reading_is_only_read(rig: &Rig) -> Result<()> {
         .call(uapi::IOC_REG_MR, &mut shared)
         .context("to read it")?;
     read_only::only_reads(&mut party, &shared, &[0; BYTES])
+}
+
+/// What the C library said, or its sentence.
+fn c(what: &str, said: libc::c_int) -> Result<()> {
+    // SAFETY: the library's string of this thread's last failure, copied before it is called again.
+    let why = unsafe { CStr::from_ptr(usb4ring::usb4ring_error()) };
+    ensure!(said == 0, "{what}: {said}, {}", why.to_string_lossy());
+    Ok(())
+}
+
+/// What is said to the kernel above, said to libusb4ring.
+pub(crate) fn the_c_library_registers_one(rig: &Rig) -> Result<()> {
+    const WRITE: u8 = 2;
+    let (file, buffer) = buffer()?;
+    let fd = buffer.as_raw_fd();
+    let name = CString::new(rig.device.as_str())?;
+    let start = ptr::without_provenance_mut(usize::try_from(ADDR)?);
+    let (mut device, mut cq, mut ep) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let (mut mine, mut shared) = (ptr::null_mut(), ptr::null_mut());
+    let mut addr = MaybeUninit::uninit();
+    let (mut from, mut to) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let mut handle = 0;
+    // SAFETY: in each call, pointers that the library has given and that are not given back yet, and places for what it
+    // writes, of which nothing is read unless it has.
+    unsafe {
+        c("open", usb4ring_open(name.as_ptr(), &raw mut device))?;
+        let open = device.as_ref();
+        c("create_cq", usb4ring_create_cq(open, 16, &raw mut cq))?;
+        let made = usb4ring_create_ep(open, None, cq.as_ref(), cq.as_ref(), &raw mut ep);
+        c("create_ep", made)?;
+        c("alloc", usb4ring_alloc(open, LEN, 0, &raw mut mine))?;
+        let said = usb4ring_register_dmabuf(open, file.as_raw_fd(), 0, 8, start, 0, &raw mut shared);
+        ensure!(said == -libc::EINVAL, "a file for a dma-buf: {said}");
+        let said = usb4ring_register_dmabuf(open, fd, 8, BYTES, start, 0, &raw mut shared);
+        ensure!(said == -libc::EINVAL, "more than a dma-buf has: {said}");
+        c(
+            "register_dmabuf",
+            usb4ring_register_dmabuf(open, fd, OFFSET as u64, LEN, start, WRITE.into(), &raw mut shared),
+        )?;
+        drop(buffer);
+        usb4ring_get_region(mine.as_ref(), from.as_mut_ptr());
+        usb4ring_get_region(shared.as_ref(), to.as_mut_ptr());
+        let (from, to) = (from.assume_init(), to.assume_init());
+        ensure!(
+            to.start == start && to.len == LEN as u64,
+            "the region is {} bytes at {:?}",
+            to.len,
+            to.start
+        );
+        from.start.cast::<u8>().write_bytes(0x5a, LEN);
+        usb4ring_get_addr(ep.as_ref(), addr.as_mut_ptr());
+        let peer = addr.assume_init();
+        let opened = usb4ring_open_handle(ep.as_mut(), Some(&peer), 1, &raw mut handle);
+        c("open_handle", opened)?;
+        let write = usb4ring_request {
+            op: WRITE,
+            flags: 0,
+            prefix_len: 0,
+            reserved: 0,
+            handle,
+            user_data: 0,
+            addr: from.start,
+            local_key: from.local_key,
+            len: u32::try_from(LEN)?,
+            remote_addr: ADDR,
+            remote_key: to.remote_key,
+            imm: 0,
+            compare: 0,
+            operand: 0,
+            prefix: [0; 24],
+        };
+        c("post", usb4ring_post(ep.as_mut(), Some(&write)))?;
+        c("submit", usb4ring_submit(ep.as_mut()))?;
+        let mut done = MaybeUninit::uninit();
+        while usb4ring_poll(cq.as_mut(), done.as_mut_ptr(), 1) == 0 {
+            usb4ring_progress(open);
+            c("check", usb4ring_check(open))?;
+        }
+        let status = done.assume_init().status;
+        ensure!(status == 0, "the write ended with status {status}");
+        let mut found = vec![0; LEN];
+        pread(&file, &mut found, OFFSET as u64)?;
+        ensure!(found == [0x5a; LEN], "what was written is not in the file");
+        usb4ring_deregister(shared);
+        usb4ring_deregister(mine);
+        usb4ring_destroy_ep(ep);
+        usb4ring_destroy_cq(cq);
+        usb4ring_close(device);
+    }
+    Ok(())
 }
 
 pub(crate) fn what_is_no_dma_buf_or_not_within_it_is_refused(rig: &Rig) -> Result<()> {

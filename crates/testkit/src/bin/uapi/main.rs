@@ -98,6 +98,7 @@ fn checks() -> impl Iterator<Item = Check> {
         rules::cables_are_listed,
         dmabuf::memory_of_a_dma_buf_is_written_read_and_counted_on,
         dmabuf::what_is_open_for_reading_is_only_read,
+        dmabuf::the_c_library_registers_one,
         dmabuf::what_is_no_dma_buf_or_not_within_it_is_refused,
         hostile::garbage_in_queues_harms_nobody_else,
         hostile::a_client_that_vanishes_leaves_nothing,
