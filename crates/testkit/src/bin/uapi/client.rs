@@ -212,6 +212,13 @@ impl Map {
     pub(crate) fn start(&self) -> usize {
         self.start.addr()
     }
+
+    /// Gives back a page in the middle: two mappings are left.
+    pub(crate) fn split(&self) -> Result<(), Errno> {
+        let middle = (self.len / 2).next_multiple_of(4096);
+        // SAFETY: within our mapping; whoever calls this uses its words no more.
+        unsafe { munmap(self.start.wrapping_byte_add(middle), 4096) }
+    }
 }
 
 impl Drop for Map {

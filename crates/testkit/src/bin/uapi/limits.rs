@@ -168,7 +168,14 @@ pub(crate) fn queue_memory_counts_until_it_is_unmapped(rig: &Rig) -> Result<()> 
         "{full:?} after {} destroyed queues that are mapped",
         maps.len()
     );
-    maps.pop();
+    let last = maps.pop().context("not one queue")?;
+    last.split()?;
+    refused(
+        "beside the ends of one whose middle was unmapped",
+        destroyed().map(drop),
+        Errno::DQUOT,
+    )?;
+    drop(last);
     maps.push(destroyed().context("in the place of one that was unmapped")?);
     drop(maps);
     drop(destroyed().context("after all were unmapped")?);

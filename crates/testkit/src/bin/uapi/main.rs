@@ -10,6 +10,7 @@ mod client;
 mod dmabuf;
 mod hostile;
 mod limits;
+mod memory;
 mod objects;
 mod party;
 mod processes;
@@ -78,6 +79,8 @@ fn checks() -> impl Iterator<Item = Check> {
         objects::the_notice_page_is_for_reading_only,
         objects::memory_that_cannot_be_pinned_is_refused,
         read_only::memory_that_is_only_read_need_not_be_writable,
+        memory::bytes_are_found_wherever_a_region_begins,
+        memory::atomics_find_words_at_the_ends_of_pages,
         objects::keys_are_good_once,
         objects::address_handles_are_checked,
         objects::what_another_client_has_is_not_there,
