@@ -413,8 +413,11 @@ static void take_control(struct u4_rail *rail, const u8 *message)
 
 	dev_dbg(&rail->svc->dev, "message %u has come\n",
 		message[MESSAGE_KIND]);
-	if (!usb4_core_rail_speaker(message, &node))
+	WRITE_ONCE(rail->control_rx, rail->control_rx + 1);
+	if (!usb4_core_rail_speaker(message, &node)) {
+		WRITE_ONCE(rail->control_malformed, rail->control_malformed + 1);
 		return;
+	}
 	spin_lock(&u4_rails_lock);
 	rail->claimed = node;
 	spin_unlock(&u4_rails_lock);

@@ -40,6 +40,7 @@ enum {
  * @inbox: control messages not yet looked at, under u4_rails_lock
  * @inbox_head: the first of them
  * @inbox_count: how many
+ * @control_dropped: control messages it had no room for, under u4_rails_lock
  * @events: what else has happened: EVENT_*
  * @strange: tag of frames of an unknown session
  * @show: join nonce to be shown
@@ -62,6 +63,8 @@ enum {
  * @in_hop: HopID of the peer's, 0 if none is reserved
  * @fsm: the state machine, %NULL if there is none
  * @fsm_memory: where it lives
+ * @control_rx: control messages taken out of the inbox
+ * @control_malformed: those of them that were not of the protocol
  * @refused: why there is no session, as was last said; 0 if there may be one
  * @order: what it wants
  * @packet: a control message on its way out
@@ -77,6 +80,7 @@ struct u4_rail {
 	u8 inbox[INBOX][USB4_CORE_CONTROL];
 	u32 inbox_head;
 	u32 inbox_count;
+	u64 control_dropped;
 	unsigned long events;
 	u64 strange;
 	u64 show;
@@ -98,6 +102,8 @@ struct u4_rail {
 	int in_hop;
 	struct usb4_core_rail *fsm;
 	void *fsm_memory;
+	u64 control_rx;
+	u64 control_malformed;
 	u32 refused;
 	struct usb4_core_order order;
 	void *packet;

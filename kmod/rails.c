@@ -105,6 +105,9 @@ bool u4_rail_receive(u64 route, const uuid_t *local, const uuid_t *remote,
 			at = (rail->inbox_head + rail->inbox_count) % INBOX;
 			memcpy(rail->inbox[at], message, USB4_CORE_CONTROL);
 			rail->inbox_count++;
+		} else {
+			WRITE_ONCE(rail->control_dropped,
+				   rail->control_dropped + 1);
 		}
 		u4_rail_kick(rail);
 		spin_unlock(&u4_rails_lock);

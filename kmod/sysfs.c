@@ -536,6 +536,20 @@ RAIL_COUNTER(tx_kicks);
 RAIL_COUNTER(rx_kicks);
 RAIL_COUNTER(stalls);
 
+/* Control messages, which no ring of ours carries. */
+#define RAIL_CONTROL(name)						\
+static ssize_t rail_##name##_show(struct device *dev,			\
+				  struct device_attribute *attr,	\
+				  char *buf)				\
+{									\
+	return sysfs_emit(buf, "%llu\n", READ_ONCE(to_rail(dev)->name));\
+}									\
+DEFINE_U4_ATTR(rail, name)
+
+RAIL_CONTROL(control_rx);
+RAIL_CONTROL(control_malformed);
+RAIL_CONTROL(control_dropped);
+
 static struct attribute *rail_attrs[] = {
 	&rail_attr_state.attr,
 	&rail_attr_reason.attr,
@@ -566,6 +580,9 @@ static struct attribute *rail_attrs[] = {
 	&rail_attr_tx_kicks.attr,
 	&rail_attr_rx_kicks.attr,
 	&rail_attr_stalls.attr,
+	&rail_attr_control_rx.attr,
+	&rail_attr_control_malformed.attr,
+	&rail_attr_control_dropped.attr,
 	NULL,
 };
 

@@ -1,14 +1,12 @@
 //! Random sequences of faults. The seed decides a script, and nothing else does.
 
+use super::RING;
+use super::random::Random;
 use std::fmt;
 use std::time::Duration;
 
 /// How long a script lasts, if what it does takes no time.
 const LENGTH: Duration = Duration::from_secs(60);
-
-/// The ring pair of the only user of a controller: the first after the control channel's (`nhi_alloc_hop` in
-/// drivers/thunderbolt/nhi.c).
-const HOP: u32 = 1;
 
 /// A sequence of faults.
 #[derive(Debug, PartialEq)]
@@ -103,7 +101,7 @@ impl Kind {
 
 impl Script {
     pub(super) fn new(seed: u64) -> Script {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut rounds = vec![];
         let mut length = Duration::ZERO;
         while length < LENGTH {
@@ -125,9 +123,9 @@ impl Script {
 }
 
 fn round(random: &mut Random) -> Round {
-    let first = random.kind();
+    let first = kind(random);
     let mut kinds = vec![first];
-    let second = random.kind();
+    let second = kind(random);
     if second != first && random.below(2) == 0 {
         kinds.push(second);
     }
@@ -169,7 +167,11 @@ fn fault(kind: Kind, random: &mut Random, round: &mut Round, guests_to_reload: &
         (format!("{name} 0 {ppm}{option}"), format!("{name} 0 0{option}"))
     };
     let nhi = random.below(2);
-    let ring = format!("{} {} {HOP}", nhi, if random.below(2) == 0 { "tx" } else { "rx" });
+    let ring = format!(
+        "{} {} {RING}",
+        nhi,
+        if random.below(2) == 0 { "tx" } else { "rx" }
+    );
     let way = ["", " --way forth", " --way back"][random.index(3)];
     let (begin, end) = match kind {
         Kind::Loss => rate("loss", random.between(1_000, 100_000), way),
@@ -279,47 +281,16 @@ impl fmt::Display for Round {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): the same numbers on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`, which is small: that some come a little more often does not matter.
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).unwrap_or(0)
-    }
-
-    /// Both ends included.
-    fn between(&mut self, least: u64, most: u64) -> u64 {
-        least + self.below(most - least + 1)
-    }
-
-    fn millis(&mut self, least: u64, most: u64) -> Duration {
-        Duration::from_millis(self.between(least, most))
-    }
-
-    fn kind(&mut self) -> Kind {
-        let total: u64 = KINDS.iter().map(|(_, weight)| weight).sum();
-        let mut left = self.below(total);
-        for (kind, weight) in KINDS {
-            match left.checked_sub(*weight) {
-                None => return *kind,
-                Some(rest) => left = rest,
-            }
+fn kind(random: &mut Random) -> Kind {
+    let total: u64 = KINDS.iter().map(|(_, weight)| weight).sum();
+    let mut left = random.below(total);
+    for (kind, weight) in KINDS {
+        match left.checked_sub(*weight) {
+            None => return *kind,
+            Some(rest) => left = rest,
         }
-        Kind::Loss
     }
+    Kind::Loss
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod load;
 pub(crate) mod net;
 mod power;
 mod rails;
+mod random;
 pub(super) mod rdma;
 mod skeleton;
 mod stock;
@@ -21,6 +22,10 @@ use crate::interrupt;
 use crate::ui::{Verdict, seconds};
 use anyhow::{Result, bail};
 use std::time::Instant;
+
+/// The ring pair of the only user of a controller: the first after the control channel's (`nhi_alloc_hop` in
+/// drivers/thunderbolt/nhi.c).
+const RING: u16 = 1;
 
 /// When a check is run.
 #[derive(Clone, Copy, PartialEq)]

@@ -4,9 +4,11 @@
 use super::{check, seen};
 use crate::lab::emulator::Emulator;
 use crate::lab::session::{Guest, Lab};
+use crate::lab::suites::RING;
 use crate::lab::suites::Tag::{Ci, Full};
 use crate::lab::suites::load::{Load, MOVING};
 use crate::lab::suites::net::SETTLE;
+use crate::lab::suites::random::Random;
 use crate::lab::suites::{Group, Outcome, rails, rdma};
 use anyhow::{Context, Result, bail};
 use std::fmt::Write;
@@ -41,26 +43,6 @@ pub(super) const GROUPS: &[Group] = &[
 
 /// PDFs of a frame's first and last packet (docs/spec/usb4.md, section 3).
 const PDFS: &str = "1 2";
-
-/// The module's receive ring: the first after the control channel's.
-const RING: u16 = 1;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % (end.max(1) as u64)).unwrap_or(0)
-    }
-}
 
 /// A frame or control packet that has been handed to a host.
 struct Heard {
@@ -159,7 +141,7 @@ fn dropped(guests: &[Guest]) -> Result<Vec<(&'static str, u64)>> {
 /// Noise, recorded frames again, and recorded frames with something changed.
 fn forged_frames(lab: &mut Lab) -> Result<Outcome> {
     const FRAMES: usize = 600;
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     undisturbed(lab, |guests, emulator, file| {
         let recorded = heard(emulator, file, |emulator| rails::moves(emulator, 0, 200))?;
         let recorded: Vec<Heard> = recorded.into_iter().filter(|heard| !heard.control).collect();
@@ -169,22 +151,21 @@ fn forged_frames(lab: &mut Lab) -> Result<Outcome> {
         let before = dropped(guests)?;
         let mut taken = 0;
         for number in 0..FRAMES {
-            let frame = recorded.get(random.below(recorded.len())).context("none")?;
+            let frame = recorded.get(random.index(recorded.len())).context("none")?;
             let mut bytes = frame.bytes.clone();
             match number % 4 {
                 // Noise.
-                0 => {
-                    bytes = (0..=random.below(4095))
-                        .map(|_| random.next().to_le_bytes()[0])
-                        .collect()
-                }
+                0 => bytes = (0..=random.index(4095)).map(|_| random.byte()).collect(),
                 // An old frame.
                 1 => {}
-                // Another tag.
-                2 => bytes.iter_mut().skip(8).take(8).for_each(|byte| *byte ^= 0x5a),
+                // Another tag, and all right else.
+                2 => {
+                    bytes.iter_mut().skip(8).take(8).for_each(|byte| *byte ^= 0x5a);
+                    seal(&mut bytes);
+                }
                 // A bit flipped in the header.
                 _ => {
-                    let at = random.below(40.min(bytes.len()));
+                    let at = random.index(40.min(bytes.len()));
                     if let Some(byte) = bytes.get_mut(at) {
                         *byte ^= 1 << random.below(8);
                     }
@@ -275,25 +256,88 @@ fn forged_control(lab: &mut Lab) -> Result<Outcome> {
             bail!("no {kind:?} was recorded");
         }
     }
-    let mut random = Random(2);
-    undisturbed(lab, |_, emulator, _| {
-        let mut count = 0;
+    let mut random = Random::new(2);
+    undisturbed(lab, |guests, emulator, _| {
+        let before: Vec<Counted> = guests.iter().map(Counted::of).collect::<Result<_>>()?;
+        let mut sent = vec![0; guests.len()];
+        let mut bad = 0;
         for (heard, recorded) in &messages {
+            let nhi = heard.nhi;
+            let (guest, before) = guests
+                .get(nhi)
+                .zip(before.get(nhi))
+                .context("a message for nobody")?;
             for forged in forgeries(recorded, &mut random) {
+                bad += u64::from(Control::parse(&forged, crc32c::crc32c_append).is_err());
                 let packet = packet(&heard.bytes, &forged);
-                emulator.ask(&format!(
-                    "inject control {} {XDOMAIN_REQUEST} {packet}",
-                    heard.nhi
-                ))?;
-                count += 1;
-                // The control channel takes so many at a time (TB_CTL_RX_PKG_COUNT in drivers/thunderbolt/ctl.c).
-                if count % 5 == 0 {
-                    std::thread::sleep(Duration::from_millis(20));
+                emulator.ask(&format!("inject control {nhi} {XDOMAIN_REQUEST} {packet}"))?;
+                sent[nhi] += 1;
+                if sent[nhi] % AT_A_TIME == 0 {
+                    before.and(guest, sent[nhi])?;
                 }
             }
         }
-        Ok(format!("{count} forged control messages"))
+        let mut counted = Counted::default();
+        for ((guest, before), sent) in guests.iter().zip(&before).zip(&sent) {
+            before.and(guest, *sent)?;
+            counted.add(&Counted::of(guest)?, before);
+        }
+        let sent: u64 = sent.iter().sum();
+        if counted.malformed > bad || counted.malformed + counted.dropped < bad {
+            bail!("{sent} forged control messages, {bad} of them malformed; {counted:?}");
+        }
+        Ok(format!(
+            "{sent} forged control messages, {bad} of them malformed; {counted:?}"
+        ))
     })
+}
+
+/// Messages a guest has room for (`INBOX` in kmod/rail.h is 8, `TB_CTL_RX_PKG_COUNT` in drivers/thunderbolt/ctl.c 10), but
+/// for some of the peer's own.
+const AT_A_TIME: u64 = 5;
+
+/// Where a guest counts the control messages of its one cable.
+const RAIL: &str = "/sys/bus/thunderbolt/devices/*.*/usb4_rdma";
+
+/// Control messages a guest has looked at; of these, those that were none; and those there was no room for.
+#[derive(Debug, Default)]
+struct Counted {
+    received: u64,
+    malformed: u64,
+    dropped: u64,
+}
+
+impl Counted {
+    fn of(guest: &Guest) -> Result<Counted> {
+        let text = guest.sh(&format!(
+            "cd {RAIL} && cat control_rx control_malformed control_dropped"
+        ))?;
+        let counts: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
+        match counts.as_deref() {
+            Ok([received, malformed, dropped]) => Ok(Counted {
+                received: *received,
+                malformed: *malformed,
+                dropped: *dropped,
+            }),
+            _ => bail!("control_rx, control_malformed and control_dropped are {text}"),
+        }
+    }
+
+    /// Waits until the guest has counted that many more.
+    fn and(&self, guest: &Guest, more: u64) -> Result<()> {
+        let wanted = self.received + self.dropped + more;
+        guest.until(
+            &format!("cd {RAIL} && [ $(($(cat control_rx) + $(cat control_dropped))) -ge {wanted} ]"),
+            SETTLE,
+        )
+    }
+
+    /// Adds what was counted between two looks.
+    fn add(&mut self, after: &Counted, before: &Counted) {
+        self.received += after.received - before.received;
+        self.malformed += after.malformed - before.malformed;
+        self.dropped += after.dropped - before.dropped;
+    }
 }
 
 /// PDF of what our control messages are (`TB_CFG_PKG_XDOMAIN_REQ`).
@@ -326,11 +370,11 @@ fn forgeries(recorded: &Control, random: &mut Random) -> Vec<Vec<u8>> {
         all.push(bytes(&guessed));
     }
     let mut damaged = bytes(recorded);
-    if let Some(byte) = damaged.get_mut(random.below(CONTROL_LEN)) {
+    if let Some(byte) = damaged.get_mut(random.index(CONTROL_LEN)) {
         *byte ^= 1 << random.below(8);
     }
     all.push(damaged);
-    all.push((0..CONTROL_LEN).map(|_| random.next().to_le_bytes()[0]).collect());
+    all.push((0..CONTROL_LEN).map(|_| random.byte()).collect());
     all
 }
 
@@ -339,7 +383,7 @@ fn forgeries(recorded: &Control, random: &mut Random) -> Vec<Vec<u8>> {
 fn wild_requests(lab: &mut Lab) -> Result<Outcome> {
     const FRAMES: usize = 400;
     let file = lab.logs.join("hostile-peer.pcapng");
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     // Cable 0 leads to guest 0, cable 1 to guest 2. Whichever rail came first has the ring.
     let to_first = format!("grep -q -x {RING} /sys/bus/thunderbolt/devices/0-1.*/usb4_rdma/rx_ring");
     let hostile = usize::from(!lab.guest(1)?.run(&to_first, SETTLE)?.ok());
@@ -360,7 +404,7 @@ fn wild_requests(lab: &mut Lab) -> Result<Outcome> {
         .collect();
     let mut taken = 0;
     for _ in 0..FRAMES {
-        let frame = recorded.get(random.below(recorded.len())).context("none")?;
+        let frame = recorded.get(random.index(recorded.len())).context("none")?;
         let mut bytes = frame.bytes.clone();
         wild(&mut bytes, &mut random);
         let request = format!("inject frame 1 {RING} {PDFS} {}", hex(&bytes));
@@ -391,10 +435,8 @@ fn wild_requests(lab: &mut Lab) -> Result<Outcome> {
 /// Makes a frame of another packet number, with its chunks' offsets, lengths, addresses and keys at random, and its
 /// checksum right (docs/spec/wire.md, sections 2 and 3).
 fn wild(frame: &mut [u8], random: &mut Random) {
-    const HEADER: usize = 40;
     const CHUNK_TYPE_AND_LENGTH: usize = 4;
-    let length = frame.get(2..4).and_then(|bytes| bytes.try_into().ok());
-    let head = usize::from(length.map_or(0, u16::from_le_bytes)).min(frame.len());
+    let head = head_of(frame);
     if head < HEADER {
         return;
     }
@@ -404,9 +446,24 @@ fn wild(frame: &mut [u8], random: &mut Random) {
     }
     for byte in frame.iter_mut().take(head).skip(HEADER + CHUNK_TYPE_AND_LENGTH) {
         if random.below(3) == 0 {
-            *byte = random.next().to_le_bytes()[0];
+            *byte = random.byte();
         }
     }
+    seal(frame);
+}
+
+/// Bytes of a frame's own header, before those of its chunks.
+const HEADER: usize = 40;
+
+/// Bytes of all its headers.
+fn head_of(frame: &[u8]) -> usize {
+    let length = frame.get(2..4).and_then(|bytes| bytes.try_into().ok());
+    usize::from(length.map_or(0, u16::from_le_bytes)).min(frame.len())
+}
+
+/// Makes the checksum of a frame's headers right.
+fn seal(frame: &mut [u8]) {
+    let head = head_of(frame);
     if let Some(place) = frame.get_mut(4..8) {
         place.fill(0);
     }
@@ -451,7 +508,7 @@ mod tests {
 
     #[test]
     fn forged_messages_are_good_but_for_the_last_two() {
-        let all = forgeries(&offer(), &mut Random(1));
+        let all = forgeries(&offer(), &mut Random::new(1));
         let good = |bytes: &Vec<u8>| Control::parse(bytes, crc32c::crc32c_append).is_ok();
         let (good_ones, bad) = all.split_at(all.len() - 2);
         assert!(good_ones.iter().all(good) && !bad.iter().any(good));
@@ -462,7 +519,7 @@ mod tests {
         let mut frame = vec![0; 100];
         frame[0] = 1;
         frame[2] = 56;
-        wild(&mut frame, &mut Random(1));
+        wild(&mut frame, &mut Random::new(1));
         let told = u32::from_le_bytes(frame[4..8].try_into().unwrap());
         frame[4..8].fill(0);
         let crc = crc32c::crc32c_append(crc32c::crc32c(&frame[40..56]), &frame[..40]);
