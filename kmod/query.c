@@ -21,7 +21,7 @@ int u4_info(struct u4_client *client, void *data)
 		return -EOPNOTSUPP;
 	*arg = (struct usb4_ring_info) {
 		.size = arg->size,
-		.abi_version = USB4_RING_ABI_VERSION,
+		.abi_version = u4_limits.abi_version,
 		.node_low = u4_node.low,
 		.node_high = u4_node.high,
 		.max_message = u4_limits.max_message,

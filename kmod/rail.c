@@ -501,6 +501,8 @@ static void feed(struct u4_rail *rail)
 }
 
 /* By reason (docs/spec/wire.md, section 4). */
+#define REFUSED_VERSION	1
+
 static const char *const refusals[] = {
 	"", "no version in common", "not allowed, or of the same node id",
 	"no resources", "shutting down",
@@ -515,30 +517,53 @@ static void say_barred(struct u4_rail *rail)
 
 /**
  * u4_rail_refusal() - why there is no session
- * @reason: as usb4_core_rail_refused() has it
- *
- * Return: the same in words.
+ * @rail: of which @refused is not 0, or has just not been
+ * @text: where to put it, in words
  */
-const char *u4_rail_refusal(u32 reason)
+void u4_rail_refusal(const struct u4_rail *rail, char text[U4_REFUSAL])
 {
-	return reason < ARRAY_SIZE(refusals) ? refusals[reason] : "unknown";
+	u32 reason = READ_ONCE(rail->refused);
+	u32 lowest = READ_ONCE(rail->lowest);
+	u32 highest = READ_ONCE(rail->highest);
+
+	if (reason != REFUSED_VERSION)
+		strscpy(text, reason < ARRAY_SIZE(refusals) ?
+			refusals[reason] : "unknown", U4_REFUSAL);
+	else if (lowest == highest)
+		scnprintf(text, U4_REFUSAL,
+			  "it speaks version %u of the protocol, this host version %u",
+			  highest, u4_limits.frame_version);
+	else
+		scnprintf(text, U4_REFUSAL,
+			  "it speaks versions %u to %u of the protocol, this host version %u",
+			  lowest, highest, u4_limits.frame_version);
 }
 
 /* It may stay so for long. */
 static void say_refused(struct u4_rail *rail)
 {
 	u32 reason = usb4_core_rail_refused(rail->fsm);
+	char text[U4_REFUSAL];
+	u32 lowest;
+	u32 highest;
 
+	usb4_core_rail_versions(rail->fsm, &lowest, &highest);
+	WRITE_ONCE(rail->lowest, lowest);
+	WRITE_ONCE(rail->highest, highest);
 	if (reason == rail->refused)
 		return;
 	WRITE_ONCE(rail->refused, reason);
 	/* Nobody is to wait for it. */
 	wake_up_all(&u4_links_wait);
-	if (reason && rail->barred)
+	if (!reason)
+		return;
+	if (rail->barred) {
 		say_barred(rail);
-	else if (reason)
-		u4_trouble(rail, "no session with the host at the other end: %s\n",
-			   u4_rail_refusal(reason));
+		return;
+	}
+	u4_rail_refusal(rail, text);
+	u4_trouble(rail, "no session with the host at the other end: %s\n",
+		   text);
 }
 
 static void again(struct u4_rail *rail, unsigned long delay)

@@ -66,6 +66,8 @@ enum {
  * @control_rx: control messages taken out of the inbox
  * @control_malformed: those of them that were not of the protocol
  * @refused: why there is no session, as was last said; 0 if there may be one
+ * @lowest: the lowest version of frames the other end speaks, if that is why
+ * @highest: the highest
  * @order: what it wants
  * @packet: a control message on its way out
  */
@@ -105,6 +107,8 @@ struct u4_rail {
 	u64 control_rx;
 	u64 control_malformed;
 	u32 refused;
+	u32 lowest;
+	u32 highest;
 	struct usb4_core_order order;
 	void *packet;
 };
@@ -122,9 +126,12 @@ struct u4_rail {
 extern struct list_head u4_rails;
 extern spinlock_t u4_rails_lock;
 
+/* Room for why there is no session, in words. */
+#define U4_REFUSAL	80
+
 /* rail.c */
 void u4_rail_kick(struct u4_rail *rail);
-const char *u4_rail_refusal(u32 reason);
+void u4_rail_refusal(const struct u4_rail *rail, char text[U4_REFUSAL]);
 
 /* rails.c */
 int u4_rails_add(struct u4_rail *rail);

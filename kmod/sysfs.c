@@ -39,7 +39,7 @@ DEFINE_U4_ATTR(device, version);
 static ssize_t device_abi_version_show(struct device *dev,
 				       struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%u\n", USB4_RING_ABI_VERSION);
+	return sysfs_emit(buf, "%u\n", u4_limits.abi_version);
 }
 DEFINE_U4_ATTR(device, abi_version);
 
@@ -313,6 +313,7 @@ static ssize_t rail_reason_show(struct device *dev,
 {
 	struct u4_rail *rail = to_rail(dev);
 	const char *ended = READ_ONCE(rail->ended);
+	char text[U4_REFUSAL];
 
 	switch (state_of(rail)) {
 	case RAIL_NO_RING:
@@ -324,9 +325,10 @@ static ssize_t rail_reason_show(struct device *dev,
 		return sysfs_emit(buf, "the link could not be made (error %d)\n",
 				  READ_ONCE(rail->error));
 	case RAIL_REFUSED:
-		return sysfs_emit(buf, "%s\n", READ_ONCE(rail->barred) ?
-				  "no rule of this host lets it in" :
-				  u4_rail_refusal(READ_ONCE(rail->refused)));
+		if (READ_ONCE(rail->barred))
+			return sysfs_emit(buf, "no rule of this host lets it in\n");
+		u4_rail_refusal(rail, text);
+		return sysfs_emit(buf, "%s\n", text);
 	case RAIL_CONNECTING:
 		return sysfs_emit(buf, "%s\n", ended ?:
 				  "the host at the other end has not answered");

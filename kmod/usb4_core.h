@@ -71,6 +71,8 @@ struct usb4_core_addr {
  * @max_mr_bytes: bytes of a client's memory regions
  * @max_rails: rails, of all links together
  * @link_rails: rails of a link
+ * @frame_version: version of frames
+ * @abi_version: version of the ring interface
  */
 struct usb4_core_limits {
 	u32 max_links;
@@ -90,6 +92,8 @@ struct usb4_core_limits {
 	u64 max_mr_bytes;
 	u32 max_rails;
 	u32 link_rails;
+	u32 frame_version;
+	u32 abi_version;
 };
 
 /**
@@ -387,9 +391,9 @@ enum usb4_core_queue_kind {
 /* The same numbers are asserted in crates/kobj/src/abi.rs. */
 static_assert(sizeof(struct usb4_core_node) == 16);
 static_assert(sizeof(struct usb4_core_addr) == 24);
-static_assert(sizeof(struct usb4_core_limits) == 72);
+static_assert(sizeof(struct usb4_core_limits) == 80);
 static_assert(offsetof(struct usb4_core_limits, max_mr_bytes) == 56);
-static_assert(offsetof(struct usb4_core_limits, link_rails) == 68);
+static_assert(offsetof(struct usb4_core_limits, abi_version) == 76);
 static_assert(sizeof(struct usb4_core_peer) == 80);
 static_assert(offsetof(struct usb4_core_peer, rate_mbps) == 60);
 static_assert(offsetof(struct usb4_core_peer, shown) == 72);
@@ -430,6 +434,8 @@ void usb4_core_rail_next(struct usb4_core_rail *rail,
 u64 usb4_core_rail_deadline(const struct usb4_core_rail *rail);
 bool usb4_core_rail_is_up(const struct usb4_core_rail *rail);
 bool usb4_core_rail_is_closed(const struct usb4_core_rail *rail);
+void usb4_core_rail_versions(const struct usb4_core_rail *rail, u32 *lowest,
+			     u32 *highest);
 u32 usb4_core_rail_refused(const struct usb4_core_rail *rail);
 
 /*

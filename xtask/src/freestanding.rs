@@ -17,8 +17,37 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Of the folder for what is compiled.
-const NAME: &str = "freestanding";
+/// Which object.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Release {
+    /// The one that is shipped.
+    This,
+    /// One that speaks the next version of the wire protocol and of the ring interface, and is the same else: what
+    /// hosts and programs of different releases say to each other is tried with it.
+    Next,
+}
+
+impl Release {
+    /// Of the folder for what is compiled.
+    fn name(self) -> &'static str {
+        match self {
+            Release::This => "freestanding",
+            Release::Next => "freestanding-next",
+        }
+    }
+
+    /// Flags it has beside those of the list.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Release::This => &[],
+            Release::Next => &["--cfg=usb4_next_version"],
+        }
+    }
+
+    fn folder(self) -> PathBuf {
+        work().join(self.name())
+    }
+}
 
 /// Stack budget of one function, from the design: kernel stacks are 16 KiB and we are deep in them.
 const FRAME_MAX: u64 = 1024;
@@ -63,10 +92,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     debian::ensure(&["binutils"])?;
-    let _alone = lock(NAME)?;
-    let compiler = Compiler {
-        tree: COMPILER.tree()?,
-    };
+    let _alone = lock(Release::This.name())?;
+    let compiler = Compiler::new(Release::This)?;
     let version = compiler.version()?;
     say!("{version}");
     let core = compiler.core(&version)?;
@@ -99,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 /// The object as it is given to others: checked.
 pub(crate) fn checked_object() -> Result<PathBuf> {
     debian::ensure(&["binutils"])?;
-    let object = current_object()?;
+    let object = current_object(Release::This)?;
     let (_, faults) = examine(&object)?;
     if !faults.is_empty() {
         bail!("{}: {}", object.display(), faults.join("; "));
@@ -109,17 +136,14 @@ pub(crate) fn checked_object() -> Result<PathBuf> {
 
 /// What says which compiler the object is of.
 pub(crate) fn compiler() -> Result<String> {
-    Compiler {
-        tree: COMPILER.tree()?,
-    }
-    .version()
+    Compiler::new(Release::This)?.version()
 }
 
 /// The object, built if it is not of these sources. Not checked: that is what the command is for.
-pub(crate) fn current_object() -> Result<PathBuf> {
-    let _alone = lock(NAME)?;
-    let object = folder().join("usb4_core.o");
-    let stamp = folder().join("usb4_core.sources");
+pub(crate) fn current_object(release: Release) -> Result<PathBuf> {
+    let _alone = lock(release.name())?;
+    let object = release.folder().join("usb4_core.o");
+    let stamp = release.folder().join("usb4_core.sources");
     let mut files = vec![root().join("kmod/core.rs")];
     for (_, folder) in crates() {
         list(&root().join(folder).join("src"), &mut files)?;
@@ -134,9 +158,7 @@ pub(crate) fn current_object() -> Result<PathBuf> {
     if object.exists() && fs::read_to_string(&stamp).is_ok_and(|known| known == key) {
         return Ok(object);
     }
-    let compiler = Compiler {
-        tree: COMPILER.tree()?,
-    };
+    let compiler = Compiler::new(release)?;
     let core = compiler.core(&compiler.version()?)?;
     compiler.object(&core)?;
     fs::write(&stamp, key).context("note what the object was made of")?;
@@ -227,7 +249,7 @@ fn frames(facts: &Facts) -> Vec<String> {
 fn instructions(object: &Path) -> Result<Vec<String>> {
     let mut command = Command::new("objdump");
     command.args(["--disassemble", "--no-show-raw-insn"]).arg(object);
-    let log = folder().join("disassembly.txt");
+    let log = object.with_extension("disassembly");
     let outcome = process::run(&mut command, Duration::from_secs(120), &log, None)?.require("objdump")?;
     let found = objcheck::forbidden_instructions(&outcome.text);
     Ok(found
@@ -238,9 +260,22 @@ fn instructions(object: &Path) -> Result<Vec<String>> {
 
 struct Compiler {
     tree: PathBuf,
+    release: Release,
 }
 
 impl Compiler {
+    fn new(release: Release) -> Result<Self> {
+        Ok(Self {
+            tree: COMPILER.tree()?,
+            release,
+        })
+    }
+
+    /// Where it leaves what it makes.
+    fn folder(&self) -> PathBuf {
+        self.release.folder()
+    }
+
     fn command(&self) -> Command {
         let libraries = self.tree.join("usr/lib/x86_64-linux-gnu");
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
@@ -255,15 +290,15 @@ impl Compiler {
     fn rustc(&self, what: &str, add: impl FnOnce(&mut Command)) -> Result<()> {
         let mut task = Task::start(format!("rustc {what}"), None);
         let mut command = self.command();
-        add(command.args(flags()));
-        let log = folder().join(format!("{what}.log"));
+        add(command.args(flags()).args(self.release.flags()));
+        let log = self.folder().join(format!("{what}.log"));
         process::run(&mut command, Duration::from_secs(600), &log, Some(&mut task))?.require(what)?;
         task.done("compiled");
         Ok(())
     }
 
     fn version(&self) -> Result<String> {
-        let log = folder().join("version.log");
+        let log = self.folder().join("version.log");
         let outcome = process::run(
             self.command().arg("--version"),
             Duration::from_secs(60),
@@ -332,7 +367,7 @@ impl Compiler {
     }
 
     fn object(&self, core: &Path) -> Result<PathBuf> {
-        let out = folder();
+        let out = self.folder();
         for (at, (name, folder)) in crates().enumerate() {
             self.rustc(name, |command| {
                 self.common(command, core, crates().take(at).map(|(earlier, _)| earlier));
@@ -347,7 +382,7 @@ impl Compiler {
 
     /// Compiles `root` and all it uses to one object.
     fn link(&self, core: &Path, name: &str, root: &Path, externs: &[&str]) -> Result<PathBuf> {
-        let object = folder().join(format!("{name}.o"));
+        let object = self.folder().join(format!("{name}.o"));
         self.rustc(name, |command| {
             self.common(command, core, externs.iter().copied());
             command.args([
@@ -363,7 +398,7 @@ impl Compiler {
     }
 
     fn common<'a>(&self, command: &mut Command, core: &Path, externs: impl Iterator<Item = &'a str>) {
-        command.arg("--edition=2024").arg("-L").arg(folder());
+        command.arg("--edition=2024").arg("-L").arg(self.folder());
         for name in ["core", "compiler_builtins"] {
             command.arg("--extern").arg(format!(
                 "{name}={}",
@@ -373,14 +408,10 @@ impl Compiler {
         for name in externs {
             command.arg("--extern").arg(format!(
                 "{name}={}",
-                folder().join(format!("lib{name}.rlib")).display()
+                self.folder().join(format!("lib{name}.rlib")).display()
             ));
         }
     }
-}
-
-fn folder() -> PathBuf {
-    work().join(NAME)
 }
 
 #[cfg(test)]

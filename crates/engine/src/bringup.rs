@@ -235,6 +235,8 @@ pub struct RailFsm {
     offer: Retry,
     announce: Retry,
     refused: Option<Reason>,
+    /// Lowest and highest version that whoever was refused, or refuses, has said it speaks.
+    refused_versions: (u8, u8),
     /// The home does not let in whoever says the messages to come.
     barred: bool,
     paths: Paths,
@@ -262,6 +264,7 @@ impl RailFsm {
             offer: Retry::default(),
             announce: Retry::default(),
             refused: None,
+            refused_versions: (0, 0),
             barred: false,
             paths: Paths::default(),
             bye_from: None,
@@ -443,6 +446,11 @@ impl RailFsm {
             (Phase::Running, Some(_)) => RailState::Enabling,
             (Phase::Running, None) => self.refused.map_or(RailState::Offering, RailState::Refused),
         }
+    }
+
+    /// Lowest and highest frame version that the peer has said it speaks, in [`RailState::Refused`].
+    pub fn refused_versions(&self) -> (u8, u8) {
+        self.refused_versions
     }
 
     /// Brings everything in line with the state reached: timers that have expired, news for the home.

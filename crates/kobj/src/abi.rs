@@ -104,6 +104,10 @@ pub struct Limits {
     pub max_rails: u32,
     /// Rails of a link.
     pub link_rails: u32,
+    /// Version of frames ([`FRAME_VERSION`]).
+    pub frame_version: u32,
+    /// Version of the ring interface ([`usb4_ring_abi::ABI_VERSION`]).
+    pub abi_version: u32,
 }
 
 /// What a rail's session was agreed with: [`PeerInfo`].
@@ -495,7 +499,7 @@ macro_rules! layout {
 layout! {
     Node 16 high 8;
     Addr 24 ep 16 incarnation 20;
-    Limits 72 max_mr_bytes 56 link_rails 68;
+    Limits 80 max_mr_bytes 56 abi_version 76;
     Peer 80 tx_tag 16 max_ack_delay 32 tx_hop 40 rate_mbps 60 shown 72;
     Order 184 message 8 peer 104;
     Frame 16 token 8 len 12 rail 14;

@@ -146,6 +146,13 @@ pub extern "C" fn usb4_core_rail_is_closed(fsm: &RailFsm) -> bool {
     fsm.is_closed()
 }
 
+/// The lowest and the highest frame version that whoever refuses, or is refused, speaks.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_rail_versions(fsm: &RailFsm, lowest: &mut u32, highest: &mut u32) {
+    let (low, high) = fsm.refused_versions();
+    (*lowest, *highest) = (low.into(), high.into());
+}
+
 /// Why this side or the peer refuses a session, as in `docs/spec/wire.md`; 0 if neither does.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_rail_refused(fsm: &RailFsm) -> u32 {

@@ -5,7 +5,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use usb4_device::{DeviceConfig, DeviceStorage, LinkId, Lock, Quota};
 use usb4_engine::{Joins, LinkConfig};
-use usb4_ring_abi::{MAX_DEPTH, MAX_MESSAGE};
+use usb4_ring_abi::{ABI_VERSION, MAX_DEPTH, MAX_MESSAGE};
+use usb4_wire::FRAME_VERSION;
 
 use crate::abi::{Limits, Node};
 use crate::arena::Arena;
@@ -123,6 +124,8 @@ pub extern "C" fn usb4_core_limits(limits: &mut Limits) {
         max_mr_bytes: QUOTA.region_bytes,
         max_rails: MAX_RAILS,
         link_rails: u32::from(LINK_RAILS),
+        frame_version: u32::from(FRAME_VERSION),
+        abi_version: ABI_VERSION,
     };
 }
 

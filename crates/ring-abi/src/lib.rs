@@ -43,4 +43,4 @@ pub use geometry::{
 pub use status::CqeStatus;
 
 /// Version of this layout. A device and a client with different versions refuse each other.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = if cfg!(usb4_next_version) { 2 } else { 1 };

@@ -53,7 +53,7 @@ fn number(error: &Error) -> c_int {
         Error::BadSpec { .. } | Error::Invalid(_) => libc::EINVAL,
         Error::Unsupported(_) => libc::EOPNOTSUPP,
         Error::Limit(_) => libc::ENOSPC,
-        Error::Unreachable(_) => libc::EHOSTUNREACH,
+        Error::Unreachable(_) | Error::RefusedPeer(..) => libc::EHOSTUNREACH,
         Error::ConnectTimeout(_) => libc::ETIMEDOUT,
         Error::QueueFull => libc::EAGAIN,
         Error::Forked => libc::ECHILD,

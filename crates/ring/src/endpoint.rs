@@ -108,8 +108,8 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`], [`Error::ConnectTimeout`], [`Error::Limit`], [`Error::Invalid`] for a second handle
-    /// of a connected endpoint.
+    /// [`Error::Unreachable`], [`Error::RefusedPeer`], [`Error::ConnectTimeout`], [`Error::Limit`], [`Error::Invalid`] for
+    /// a second handle of a connected endpoint.
     pub fn address_handle(&mut self, peer: &EpAddr) -> Result<AddressHandle> {
         let handle = self
             .device

@@ -4,7 +4,7 @@ use std::io;
 
 use usb4_soft::{DeviceError, Object};
 
-use crate::NodeId;
+use crate::{NodeId, Refusal};
 
 /// An error of the ring API.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +89,9 @@ pub enum Error {
          hosts, is the cable plugged in, usb4_rdma loaded at its other end, and neither refused (`usb4ctl peers`)?"
     )]
     Unreachable(NodeId),
+    /// There is a cable to that host, and one side refuses the other.
+    #[error("no session with peer {0}: {1}; `usb4ctl status`, and the kernel log of either host, say more")]
+    RefusedPeer(NodeId, Refusal),
     /// The peer exists and does not answer (stopped, or overloaded).
     #[error("peer {0} did not answer the connection request in time: is its process, or its host, stopped?")]
     ConnectTimeout(NodeId),

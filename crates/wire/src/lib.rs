@@ -41,7 +41,7 @@ pub use frame::{AckBlock, ChunkRef, Chunks, FrameHeader, FrameView, SendRef};
 pub use ids::{EP_ADDR_LEN, EpAddr, NakCode, NodeId, ParseNodeIdError};
 
 /// Version of the frame format, in the first byte of every frame.
-pub const FRAME_VERSION: u8 = 1;
+pub const FRAME_VERSION: u8 = if cfg!(usb4_next_version) { 2 } else { 1 };
 
 /// Largest frame: what one NHI descriptor carries.
 pub const FRAME_MAX: usize = 4096;

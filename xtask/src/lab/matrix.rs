@@ -3,6 +3,7 @@
 use super::module;
 use super::suites::{self, Suite, Tally};
 use super::tree::{Available, Kernel, Tree, available};
+use crate::freestanding::Release;
 use crate::interrupt;
 use crate::ui::{Verdict, seconds};
 use crate::workspace::root;
@@ -88,7 +89,7 @@ fn one(args: &Args, version: &str) -> Result<(Tally, String)> {
 fn built(kernel: &Kernel, source: &Path) -> String {
     let build = || {
         let tree = Tree::get()?;
-        let mut warnings = module::build(&tree, kernel, source, &[])?.warnings;
+        let mut warnings = module::build(&tree, kernel, source, Release::This, &[])?.warnings;
         warnings.extend(module::build_by_dkms(&tree, kernel)?.warnings);
         Ok::<_, anyhow::Error>(warnings)
     };

@@ -8,7 +8,7 @@ use super::tree::{Kernel, Tree};
 use crate::cache;
 use crate::debian::Index;
 use crate::dkms;
-use crate::freestanding;
+use crate::freestanding::{self, Release};
 use crate::process;
 use crate::ui::{Task, Verdict};
 use crate::workspace::{lock, root, work};
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let built = if args.dkms {
         build_by_dkms(&Tree::get()?, &kernel)?
     } else {
-        build(&Tree::get()?, &kernel, &source, &args.make)?
+        build(&Tree::get()?, &kernel, &source, Release::This, &args.make)?
     };
     for line in built.warnings.iter() {
         say!("{line}");
@@ -77,17 +77,27 @@ pub(crate) fn is_source(folder: &Path) -> bool {
         .any(|name| folder.join(name).exists())
 }
 
-/// Builds the module in `source` for `kernel`.
-pub(crate) fn build(tree: &Tree, kernel: &Kernel, source: &Path, make: &[String]) -> Result<Built> {
+/// Builds the module in `source` for `kernel`; if that is ours, of a release.
+pub(crate) fn build(
+    tree: &Tree,
+    kernel: &Kernel,
+    source: &Path,
+    release: Release,
+    make: &[String],
+) -> Result<Built> {
     let sources = kernel.sources()?;
     // Another command may build it, too.
     let _alone = lock("lab-module")?;
     let name = source.file_name().context("the source folder has no name")?;
-    let folder = work().join("lab/module").join(&kernel.release).join(name);
+    let parent = match release {
+        Release::This => "lab/module",
+        Release::Next => "lab/module-next",
+    };
+    let folder = work().join(parent).join(&kernel.release).join(name);
     let mut kept = BTreeSet::new();
     mirror(source, &folder, &mut kept)?;
     if source == root().join("kmod") {
-        let core = freestanding::current_object()?;
+        let core = freestanding::current_object(release)?;
         copy(&core, &folder.join("usb4_core.o_shipped"), &mut kept)?;
     }
     if !is_source(&folder) {

@@ -15,6 +15,7 @@ use super::qemu::{Machine, Share};
 use super::shared;
 use super::switch::{self, Switch};
 use super::tree::{Kernel, Tree};
+use crate::freestanding::Release;
 use crate::interrupt;
 use crate::ui::Task;
 use crate::workspace::{root, work};
@@ -31,6 +32,9 @@ use usb4_nhi_model::Topology;
 const BOOT: Duration = Duration::from_secs(180);
 /// How long a command may take unless it is said otherwise.
 const COMMAND: Duration = Duration::from_secs(60);
+
+/// Where guests have the module of the next release, if they are to have it.
+pub(crate) const NEXT_MODULE: &str = "/usr/lib/usb4_rdma-next.ko";
 
 /// What is to be started.
 #[derive(Clone)]
@@ -53,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) module: bool,
     /// Have DKMS build it.
     pub(crate) dkms: bool,
+    /// Build the one of the next release as well, to [`NEXT_MODULE`].
+    pub(crate) next_module: bool,
     /// Files for the guests: where, and which.
     pub(crate) files: Vec<(String, PathBuf)>,
     /// Guests have this machine's folders for jobs, see [`shared`].
@@ -76,6 +82,7 @@ impl Plan {
             iommu: false,
             module: false,
             dkms: false,
+            next_module: false,
             files: vec![],
             shared: false,
             limit: Duration::from_secs(1800),
@@ -112,7 +119,7 @@ impl Lab {
             let built = if plan.dkms {
                 module::build_by_dkms(&tree, &kernel)?
             } else {
-                module::build(&tree, &kernel, &root().join("kmod"), &[])?
+                module::build(&tree, &kernel, &root().join("kmod"), Release::This, &[])?
             };
             for path in built.modules {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -122,6 +129,10 @@ impl Lab {
                     path,
                 ));
             }
+        }
+        if plan.next_module {
+            let built = module::build(&tree, &kernel, &root().join("kmod"), Release::Next, &[])?;
+            files.extend(built.modules.into_iter().map(|path| (NEXT_MODULE.into(), path)));
         }
         let logs = work().join("lab/logs").join(&plan.name);
         fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;

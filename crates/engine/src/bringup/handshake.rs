@@ -73,9 +73,14 @@ impl RailFsm {
     fn refuse(&mut self, now: Nanos, body: &ControlBody, identity: Identity, reason: Reason) {
         self.push(ControlKind::Refuse, identity, body.nonce, Some(reason));
         if self.session.is_none() {
-            self.refused = Some(reason);
+            self.note_refusal(body, reason);
             self.offer.rest(now);
         }
+    }
+
+    fn note_refusal(&mut self, body: &ControlBody, reason: Reason) {
+        self.refused = Some(reason);
+        self.refused_versions = (body.ver_min, body.ver_max);
     }
 
     fn on_accept(&mut self, now: Nanos, body: &ControlBody, rng: &mut impl FnMut() -> u64) {
@@ -179,7 +184,7 @@ impl RailFsm {
 
     fn on_refuse(&mut self, now: Nanos, body: &ControlBody) {
         if self.offer.is_on() && body.echo == self.next.nonce {
-            self.refused = Some(Reason::from_code(body.reason).unwrap_or(Reason::NotAllowed));
+            self.note_refusal(body, Reason::from_code(body.reason).unwrap_or(Reason::NotAllowed));
             self.offer.rest(now);
         }
     }

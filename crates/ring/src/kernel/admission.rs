@@ -28,6 +28,18 @@ impl Client {
         Ok(list.iter().map(cable).collect())
     }
 
+    /// Why there is no link to a host at the other end of a cable, if one side refuses the other.
+    pub(super) fn why_none(&self, node: NodeId) -> Option<Refusal> {
+        let cables = self.cables().ok()?;
+        cables
+            .iter()
+            .filter(|cable| cable.node == Some(node))
+            .find_map(|cable| match cable.state {
+                CableState::Refused(refusal) => Some(refusal),
+                _ => None,
+            })
+    }
+
     pub(crate) fn rules(&self) -> Result<Rules> {
         let mut policy = Policy::Open;
         let list = self.list(|room, start: *mut uapi::Rule| {

@@ -153,7 +153,14 @@ impl Client {
                 Err(Errno::AGAIN) if wait.is_none() => return Ok(None),
                 // The time was over before the device was asked.
                 Err(Errno::AGAIN) => return Err(Error::ConnectTimeout(peer.node)),
-                Err(errno) => return Err(self.refused(Request::Handle(peer.node), errno)),
+                Err(errno) => {
+                    let unreachable = errno == Errno::HOSTUNREACH;
+                    let refusal = unreachable.then(|| self.why_none(peer.node)).flatten();
+                    return Err(match refusal {
+                        Some(refusal) => Error::RefusedPeer(peer.node, refusal),
+                        None => self.refused(Request::Handle(peer.node), errno),
+                    });
+                }
             }
         }
     }

@@ -142,7 +142,7 @@ impl From<usb4_ring::Error> for Failure {
     fn from(error: usb4_ring::Error) -> Self {
         let kind = match &error {
             usb4_ring::Error::QueueFull => FailureKind::QueueFull,
-            usb4_ring::Error::Unreachable(_) => FailureKind::Unreachable,
+            usb4_ring::Error::Unreachable(_) | usb4_ring::Error::RefusedPeer(..) => FailureKind::Unreachable,
             usb4_ring::Error::EndpointError => FailureKind::EndpointError,
             _ => FailureKind::Other,
         };

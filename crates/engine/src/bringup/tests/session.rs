@@ -243,8 +243,9 @@ fn a_peer_of_another_version_is_refused_and_both_can_say_why() {
     };
     let mut pair = Pair::with(15, CLEAN, [local(0), newer]);
     pair.run(SEC);
-    for side in &pair.sides {
+    for (side, versions) in pair.sides.iter().zip([(2, 3), (1, 1)]) {
         assert_eq!(side.fsm.state(), RailState::Refused(Reason::Version));
+        assert_eq!(side.fsm.refused_versions(), versions);
     }
     let sent = pair.sent;
     pair.run(100 * SEC);

@@ -17,13 +17,14 @@ use usb4_lab_agent::End;
 const RUN: Duration = Duration::from_secs(240);
 
 /// What a program says whose work failed because the link went, or was not there: the statuses LINK_DOWN, GONE and
-/// UNREACHABLE; FLUSHED of a receive whose message was arriving (`Link::fail` in crates/engine); or the other side's
+/// UNREACHABLE, and what is said where there is no session; FLUSHED of a receive whose message was arriving (`Link::fail` in crates/engine); or the other side's
 /// having failed so.
 const LINK_WENT: &[&str] = &[
     "the peer is gone",
     "Receive ended with Flushed",
     "did not answer within",
     "no peer ",
+    "no session with peer ",
     "did not answer the connection request",
 ];
 

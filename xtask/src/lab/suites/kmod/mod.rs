@@ -17,6 +17,7 @@ mod soak;
 mod status;
 mod three;
 mod users;
+mod versions;
 
 use super::{Check, Group, Outcome, Tag};
 use crate::lab::session::Lab;
@@ -34,6 +35,7 @@ pub(super) fn groups() -> Vec<&'static Group> {
         three::GROUPS,
         neighbour::GROUPS,
         users::GROUPS,
+        versions::GROUPS,
         soak::GROUPS,
     ]
     .into_iter()
