@@ -5,11 +5,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use usb4_ring::{
-    AddressHandle, Backend, Completion, Cq, Device, Endpoint, EndpointConfig, EpAddr, KERNEL_DEVICE, Status,
+    AddressHandle, Backend, Completion, Cq, Device, Endpoint, EndpointConfig, EndpointKind, EpAddr,
+    KERNEL_DEVICE, Status,
 };
 
 /// Entries of the session's queues.
 pub(crate) const DEPTH: u32 = 512;
+
+const CONFIG: EndpointConfig = EndpointConfig {
+    kind: EndpointKind::Datagram,
+    sq_depth: DEPTH,
+    rq_depth: DEPTH,
+};
 
 /// How long to wait for the other end, unless it is said otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,12 +63,7 @@ impl Session {
     pub(crate) fn open(device: Option<&str>) -> Result<Self> {
         let device = open(device)?;
         let cq = device.create_cq(4 * DEPTH)?;
-        let config = EndpointConfig {
-            sq_depth: DEPTH,
-            rq_depth: DEPTH,
-            ..EndpointConfig::default()
-        };
-        let ep = device.create_endpoint(&config, &cq, &cq)?;
+        let ep = device.create_endpoint(&CONFIG, &cq, &cq)?;
         Ok(Self {
             ep,
             device,
@@ -70,6 +72,15 @@ impl Session {
             ready: VecDeque::with_capacity(64),
             handles: HashMap::new(),
         })
+    }
+
+    /// Another endpoint, which completes on the same queue.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the ring API reports.
+    pub(crate) fn endpoint(&self) -> Result<Endpoint> {
+        Ok(self.device.create_endpoint(&CONFIG, &self.cq, &self.cq)?)
     }
 
     /// The handle of a peer, the same one each time.
@@ -93,17 +104,17 @@ impl Session {
 
     /// Takes one completion, if there is one; drives the device once if there is none at first.
     pub(crate) fn poll(&mut self) -> Option<Completion> {
-        if let Some(done) = self.ready.pop_front() {
-            return Some(done);
-        }
         // Others may have driven it: to do so as well may cost a system call.
-        if self.cq.is_empty() {
+        if self.ready.is_empty() && self.cq.is_empty() {
             self.device.progress();
         }
+        self.take()
+    }
+
+    fn fetch(&mut self) {
         let mut batch = [Completion::default(); 32];
         let count = self.cq.poll(&mut batch);
         self.ready.extend(batch.iter().take(count));
-        self.ready.pop_front()
     }
 
     /// Takes the next completion, which must be a success, polling all the time; but others on this processor, of which
@@ -113,19 +124,45 @@ impl Session {
     ///
     /// When it failed, or none came for `patience`.
     pub(crate) fn next(&mut self, patience: Duration) -> Result<Completion> {
-        let mut start = None;
+        let mut wait = Wait::new(patience);
         loop {
             if let Some(done) = self.poll() {
                 return checked(done);
             }
-            let waited = start.get_or_insert_with(Instant::now).elapsed();
-            if waited > patience {
-                bail!("the peer did not answer within {patience:?}");
-            }
-            if waited > ALONE {
-                std::thread::yield_now();
+            wait.pause()?;
+        }
+    }
+
+    /// Takes a completion that is there already, failed or not.
+    pub(crate) fn take(&mut self) -> Option<Completion> {
+        if self.ready.is_empty() {
+            self.fetch();
+        }
+        self.ready.pop_front()
+    }
+
+    /// Takes a completion that is there already, which must be a success.
+    ///
+    /// # Errors
+    ///
+    /// When it failed.
+    pub(crate) fn ready(&mut self) -> Result<Option<Completion>> {
+        self.take().map(checked).transpose()
+    }
+
+    /// Drives the device until memory shows what is waited for. What completes meanwhile must be a success.
+    ///
+    /// # Errors
+    ///
+    /// When it was none; when memory cannot be looked at, or does not show that within the session's patience.
+    pub(crate) fn watch(&mut self, mut seen: impl FnMut() -> Result<bool>) -> Result<()> {
+        let mut wait = Wait::new(self.patience);
+        while !seen()? {
+            if self.ready()?.is_none() && !self.device.progress() {
+                wait.pause()?;
             }
         }
+        Ok(())
     }
 
     /// [`Session::next`], as long as this session is patient.
@@ -154,6 +191,33 @@ impl Session {
 
 /// How long a processor is kept without a completion: longer than an answer takes that is under way.
 pub(crate) const ALONE: Duration = Duration::from_micros(50);
+
+/// Waiting for the other end, polling all the time.
+struct Wait {
+    patience: Duration,
+    start: Option<Instant>,
+}
+
+impl Wait {
+    fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            start: None,
+        }
+    }
+
+    /// There was nothing.
+    fn pause(&mut self) -> Result<()> {
+        let waited = self.start.get_or_insert_with(Instant::now).elapsed();
+        if waited > self.patience {
+            bail!("the peer did not answer within {:?}", self.patience);
+        }
+        if waited > ALONE {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
 
 fn checked(done: Completion) -> Result<Completion> {
     match done.status {

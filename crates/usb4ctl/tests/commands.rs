@@ -1,7 +1,7 @@
 //! `usb4ctl` as its users see it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -65,6 +65,55 @@ fn a_benchmark_that_is_broken_off_does_not_hold_up_the_next_one() {
     drop(endless);
     let next = write("10").output().unwrap();
     assert!(next.status.success(), "{}", String::from_utf8_lossy(&next.stderr));
+}
+
+#[test]
+fn a_benchmark_by_step_waits_before_and_after_what_it_measures() {
+    let (_server, address) = serve("bench");
+    for (operation, part, messages) in [
+        ("write", "latency", 20),
+        ("send", "latency", 20),
+        ("read", "latency", 10),
+        ("write", "bandwidth", 64),
+        ("send", "bandwidth", 64),
+        ("read", "bandwidth", 64),
+    ] {
+        let mut bench = usb4ctl();
+        bench.args(["bench", address.trim(), "--op", operation, "--only", part]);
+        bench.args([
+            "--min",
+            "65536",
+            "--max",
+            "65536",
+            "--iterations",
+            "10",
+            "--megabytes",
+            "1",
+        ]);
+        bench.args(["--flows", "3", "--by-step", "--json"]);
+        let mut bench = bench
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut go_on = bench.stdin.take().unwrap();
+        let mut said = BufReader::new(bench.stdout.take().unwrap());
+        for wanted in ["ready\n".to_string(), format!("done {messages}\n")] {
+            let mut line = String::new();
+            said.read_line(&mut line).unwrap();
+            assert_eq!(line, wanted, "{operation} {part}");
+            go_on.write_all(b"\n").unwrap();
+        }
+        let report: serde_json::Value = serde_json::from_reader(said).unwrap();
+        let row = report.pointer("/rows/0").unwrap();
+        assert_eq!(row.get("p50_us").is_some(), part == "latency", "{row}");
+        assert_eq!(
+            row.get("messages_per_second").is_some(),
+            part == "bandwidth",
+            "{row}"
+        );
+        assert!(bench.wait().unwrap().success());
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Bytes that show when a message is lost, repeated, shifted or torn.
 //!
 //! Message `n` of a run carries `n` in its first and last 8 bytes (fewer when it is shorter) around a fixed
-//! pattern. The stamps of every message are checked while measuring; of every 64th one (and of what reads return), all bytes.
+//! pattern. The stamps of every message are checked while measuring; of every 64th one, of the last write of each flow, and
+//! of what reads return, all bytes.
 
 use anyhow::Result;
 use usb4_ring::MemoryRegion;
@@ -30,8 +31,26 @@ pub(super) fn stamp(region: &MemoryRegion, offset: usize, len: usize, n: u64) ->
     Ok(region.write(offset + len - short, &stamp[..short])?)
 }
 
-/// Whether the message of `len` bytes at `offset` is whole and number `n`. `scratch` holds at least `len`
-/// bytes.
+/// Whether both ends of the message of `len` bytes at `offset` are those of number `n`.
+///
+/// # Errors
+///
+/// When the range is not within the region.
+pub(super) fn ends(region: &MemoryRegion, offset: usize, len: usize, n: u64) -> Result<bool> {
+    let stamp = n.to_le_bytes();
+    let short = len.min(STAMP);
+    let mut found = [0; STAMP];
+    region.read(offset + len - short, &mut found[..short])?;
+    let mut right = found[..short] == stamp[..short];
+    if right && len >= 2 * STAMP {
+        region.read(offset, &mut found)?;
+        right = found == stamp;
+    }
+    Ok(right)
+}
+
+/// Whether the message of `len` bytes at `offset` is number `n`, and now and then also whether it is whole. `scratch`
+/// holds at least `len` bytes.
 ///
 /// # Errors
 ///
@@ -43,16 +62,27 @@ pub(super) fn good(
     n: u64,
     scratch: &mut [u8],
 ) -> Result<bool> {
-    let stamp = n.to_le_bytes();
-    let short = len.min(STAMP);
-    let mut found = [0; STAMP];
-    region.read(offset + len - short, &mut found[..short])?;
-    let mut right = found[..short] == stamp[..short];
-    if len >= 2 * STAMP {
-        region.read(offset, &mut found)?;
-        right &= found == stamp;
+    if n % 64 == 0 {
+        whole(region, offset, len, n, scratch)
+    } else {
+        ends(region, offset, len, n)
     }
-    if right && n % 64 == 0 && len > 2 * STAMP {
+}
+
+/// Whether the message of `len` bytes at `offset` is whole and number `n`. `scratch` holds at least `len` bytes.
+///
+/// # Errors
+///
+/// When the range is not within the region.
+pub(super) fn whole(
+    region: &MemoryRegion,
+    offset: usize,
+    len: usize,
+    n: u64,
+    scratch: &mut [u8],
+) -> Result<bool> {
+    let mut right = ends(region, offset, len, n)?;
+    if right && len > 2 * STAMP {
         let bytes = &mut scratch[..len];
         region.read(offset, bytes)?;
         let inner = bytes.iter().enumerate().take(len - STAMP).skip(STAMP);

@@ -11,6 +11,7 @@ mod plot;
 mod protocol;
 mod report;
 mod server;
+mod step;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -20,13 +21,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use usb4_ring::EpAddr;
+use usb4_ring::{EpAddr, Remote};
 
 use crate::address;
 use crate::output::line;
 use crate::session::{PATIENCE, Session, message_len};
 use protocol::{Kind, Operation, Run};
 use report::{Report, Row};
+use step::Step;
 
 /// Measures latency and bandwidth over message sizes. Both ends poll: each wants a processor of its own, so pin them
 /// (taskset) and leave the machine alone, or the times are the scheduler's.
@@ -54,6 +56,16 @@ pub(crate) struct Arguments {
     /// Megabytes per size in the bandwidth part.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     megabytes: u64,
+    /// Endpoints that messages of the bandwidth part are dealt out to.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    flows: u8,
+    /// Measures one part only.
+    #[arg(long, value_enum, value_name = "PART", conflicts_with = "svg")]
+    only: Option<Kind>,
+    /// For who counts what it costs elsewhere: says `ready` and waits for a line of standard input before each measured
+    /// part, says `done` and the number of its messages, and waits again, after it.
+    #[arg(long)]
+    by_step: bool,
     /// Seconds to wait for the other end before giving up.
     #[arg(long, default_value_t = PATIENCE.as_secs())]
     patience: u64,
@@ -117,27 +129,34 @@ fn measure(session: &mut Session, peer: EpAddr, arguments: &Arguments, sizes: Ve
     progress.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")?);
     let show = |text: String| progress.suspend(|| if arguments.json { Ok(()) } else { line(text) });
     show(report.header())?;
+    let step = Step {
+        by_step: arguments.by_step,
+    };
     for size in sizes {
-        progress.set_message(format!("{size} B latency"));
-        let run = Run {
-            kind: Kind::Latency,
-            op: arguments.op,
-            size,
-            count: arguments.iterations,
-        };
-        let latency = latency::client(session, peer, &run)?;
-        progress.inc(1);
-        progress.set_message(format!("{size} B bandwidth"));
-        let count = (arguments.megabytes * 1_000_000 / size.max(1)).clamp(64, 1_000_000);
-        let run = Run {
-            kind: Kind::Bandwidth,
+        let run = |kind, count, flows| Run {
+            kind,
             op: arguments.op,
             size,
             count,
+            flows,
+            answer: Remote { addr: 0, key: 0 },
         };
-        let bandwidth = bandwidth::client(session, peer, &run)?;
+        let mut latency = None;
+        if arguments.only != Some(Kind::Bandwidth) {
+            progress.set_message(format!("{size} B latency"));
+            let run = run(Kind::Latency, arguments.iterations, 1);
+            latency = Some(latency::client(session, peer, &run, step)?);
+        }
         progress.inc(1);
-        let row = Row::new(size, &latency, &bandwidth);
+        let mut bandwidth = None;
+        if arguments.only != Some(Kind::Latency) {
+            progress.set_message(format!("{size} B bandwidth"));
+            let count = (arguments.megabytes * 1_000_000 / size.max(1)).clamp(64, 1_000_000);
+            let run = run(Kind::Bandwidth, count, arguments.flows);
+            bandwidth = Some(bandwidth::client(session, peer, &run, step)?);
+        }
+        progress.inc(1);
+        let row = Row::new(size, latency.as_ref(), bandwidth.as_ref());
         show(row.to_string())?;
         report.rows.push(row);
     }

@@ -27,9 +27,20 @@ fn paint(report: &Report, root: &DrawingArea<SVGBackend<'_>, Shift>) -> Painted 
     root.fill(&WHITE)?;
     let (upper, lower) = root.split_vertically(450);
     let title = format!("{} ({}), {:?}", report.device, report.medium, report.op);
-    let curves: [Curve; 2] = [("p50", BLUE, |row| row.p50_us), ("p99", RED, |row| row.p99_us)];
+    let curves: [Curve; 2] = [
+        ("p50", BLUE, |row| {
+            row.latency.as_ref().map_or(0.0, |times| times.p50_us)
+        }),
+        ("p99", RED, |row| {
+            row.latency.as_ref().map_or(0.0, |times| times.p99_us)
+        }),
+    ];
     chart(&upper, &format!("{title}: latency"), "us", report, &curves)?;
-    let curves: [Curve; 1] = [("Gb/s", BLUE, |row| row.gigabits_per_second)];
+    let curves: [Curve; 1] = [("Gb/s", BLUE, |row| {
+        row.bandwidth
+            .as_ref()
+            .map_or(0.0, |rates| rates.gigabits_per_second)
+    })];
     chart(&lower, &format!("{title}: bandwidth"), "Gb/s", report, &curves)?;
     root.present()?;
     Ok(())

@@ -28,24 +28,42 @@ pub(super) struct Report {
 #[derive(Serialize)]
 pub(super) struct Row {
     pub(super) bytes: u64,
+    #[serde(flatten)]
+    pub(super) latency: Option<Times>,
+    #[serde(flatten)]
+    pub(super) bandwidth: Option<Rates>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Times {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) p999_us: f64,
+}
+
+#[derive(Serialize)]
+pub(super) struct Rates {
     pub(super) gigabits_per_second: f64,
     pub(super) messages_per_second: f64,
 }
 
 impl Row {
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-    pub(super) fn new(bytes: u64, latency: &Latency, bandwidth: &Bandwidth) -> Self {
-        let seconds = bandwidth.time.as_secs_f64();
+    pub(super) fn new(bytes: u64, latency: Option<&Latency>, bandwidth: Option<&Bandwidth>) -> Self {
         Self {
             bytes,
-            p50_us: latency.percentile(0.5),
-            p99_us: latency.percentile(0.99),
-            p999_us: latency.percentile(0.999),
-            gigabits_per_second: bandwidth.bytes as f64 * 8e-9 / seconds,
-            messages_per_second: bandwidth.count as f64 / seconds,
+            latency: latency.map(|latency| Times {
+                p50_us: latency.percentile(0.5),
+                p99_us: latency.percentile(0.99),
+                p999_us: latency.percentile(0.999),
+            }),
+            bandwidth: bandwidth.map(|bandwidth| {
+                let seconds = bandwidth.time.as_secs_f64();
+                Rates {
+                    gigabits_per_second: bandwidth.bytes as f64 * 8e-9 / seconds,
+                    messages_per_second: bandwidth.count as f64 / seconds,
+                }
+            }),
         }
     }
 }
@@ -71,7 +89,7 @@ impl Report {
     pub(super) fn header(&self) -> String {
         let what = match self.op {
             Operation::Send => "half round trip; every message checked at the receiver",
-            Operation::Write => "one operation; the last of each size checked at the receiver",
+            Operation::Write => "half round trip; the last of each flow checked at the receiver",
             Operation::Read => "one operation; what the reads returned is checked",
         };
         format!(
@@ -83,15 +101,22 @@ impl Report {
 
 impl Display for Row {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:>10} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>12.0}",
-            self.bytes,
-            self.p50_us,
-            self.p99_us,
-            self.p999_us,
-            self.gigabits_per_second,
-            self.messages_per_second
-        )
+        write!(f, "{:>10}", self.bytes)?;
+        match &self.latency {
+            Some(times) => write!(
+                f,
+                " {:>10.2} {:>10.2} {:>10.2}",
+                times.p50_us, times.p99_us, times.p999_us
+            )?,
+            None => write!(f, " {:>10} {:>10} {:>10}", "-", "-", "-")?,
+        }
+        match &self.bandwidth {
+            Some(rates) => write!(
+                f,
+                " {:>10.2} {:>12.0}",
+                rates.gigabits_per_second, rates.messages_per_second
+            ),
+            None => write!(f, " {:>10} {:>12}", "-", "-"),
+        }
     }
 }

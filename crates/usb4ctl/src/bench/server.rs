@@ -7,7 +7,7 @@ use usb4_ring::{
     Access, AddressHandle, Buffer, Completion, MemoryRegion, Op, Remote, SourceId, Status, WorkRequest,
 };
 
-use super::protocol::{Kind, LEN, Operation, Reply, Run};
+use super::protocol::{Kind, Operation, REPLY, RUN, Reply, Run};
 use super::{bandwidth, check, latency};
 use crate::output::announce;
 use crate::session::{ALONE, Session, message_len, size};
@@ -20,7 +20,7 @@ use crate::session::{ALONE, Session, message_len, size};
 pub(super) fn serve(mut session: Session) -> Result<()> {
     announce("bench", &session.ep.address())?;
     let mut requests = Requests {
-        memory: session.device.alloc(LEN, Access::LOCAL)?,
+        memory: session.device.alloc(RUN, Access::LOCAL)?,
         posted: false,
     };
     let mut next = None;
@@ -39,8 +39,16 @@ pub(super) fn serve(mut session: Session) -> Result<()> {
 /// Names the receive of a request.
 const REQUEST: u64 = u64::MAX;
 
+/// What [`Requests::until`] has come upon.
+pub(super) enum Seen {
+    /// What was waited for.
+    It,
+    Request(SourceId),
+    Nothing,
+}
+
 /// Where clients' requests arrive.
-struct Requests {
+pub(super) struct Requests {
     memory: MemoryRegion,
     /// A receive is posted.
     posted: bool,
@@ -49,7 +57,7 @@ struct Requests {
 impl Requests {
     fn post(&mut self, session: &mut Session) -> Result<()> {
         if !self.posted {
-            session.ep.post_recv(REQUEST, self.memory.buffer(0, LEN)?)?;
+            session.ep.post_recv(REQUEST, self.memory.buffer(0, RUN)?)?;
             session.ep.submit()?;
             self.posted = true;
         }
@@ -58,19 +66,34 @@ impl Requests {
 
     /// Polls until there is one, for the sake of what the client does meanwhile; but not for ever: it may have gone.
     fn watch(&mut self, session: &mut Session) -> Result<SourceId> {
+        match self.until(session, || Ok(false))? {
+            Seen::Request(source) => Ok(source),
+            Seen::It | Seen::Nothing => self.wait(session),
+        }
+    }
+
+    /// Polls until memory shows what is waited for, or there is a request, or nothing moves any more.
+    pub(super) fn until(
+        &mut self,
+        session: &mut Session,
+        mut seen: impl FnMut() -> Result<bool>,
+    ) -> Result<Seen> {
         self.post(session)?;
         let mut moved = Instant::now();
         while moved.elapsed() < session.patience {
+            if seen()? {
+                return Ok(Seen::It);
+            }
             if session.device.progress() {
                 moved = Instant::now();
             } else if moved.elapsed() > ALONE {
                 std::thread::yield_now();
             }
-            if let Some(source) = session.poll().and_then(|done| self.take(&done)) {
-                return Ok(source);
+            if let Some(source) = session.take().and_then(|done| self.take(&done)) {
+                return Ok(Seen::Request(source));
             }
         }
-        self.wait(session)
+        Ok(Seen::Nothing)
     }
 
     /// Sleeps until there is one, and says whose.
@@ -97,7 +120,7 @@ impl Requests {
 
 /// One run. Returns who has asked for another one before this one was over: its client has gone.
 fn one(session: &mut Session, requests: &mut Requests, source: SourceId) -> Result<Option<SourceId>> {
-    let mut bytes = [0; LEN];
+    let mut bytes = [0; RUN];
     requests.memory.read(0, &mut bytes)?;
     let run = Run::decode(&bytes)?;
     let len = size(message_len(&session.device, run.size)?.into())?;
@@ -107,13 +130,15 @@ fn one(session: &mut Session, requests: &mut Requests, source: SourceId) -> Resu
     let to = session.handle(&client)?;
     let slots = match run.kind {
         Kind::Latency => 2,
-        Kind::Bandwidth => bandwidth::slots(run.size),
+        Kind::Bandwidth => u64::from(run.flows) * bandwidth::slots(run.size),
     };
     let memory = session
         .device
         .alloc(len * size(slots)?, Access::REMOTE_READ | Access::REMOTE_WRITE)?;
-    check::fill(&memory, 0, len)?;
-    check::stamp(&memory, 0, len, 0)?;
+    for slot in 0..slots {
+        check::fill(&memory, size(slot)? * len, len)?;
+        check::stamp(&memory, size(slot)? * len, len, 0)?;
+    }
     let receives = match (run.op, run.kind) {
         (Operation::Send, Kind::Latency) => 1,
         (Operation::Send, Kind::Bandwidth) => slots.min(run.count),
@@ -130,7 +155,14 @@ fn one(session: &mut Session, requests: &mut Requests, source: SourceId) -> Resu
     };
     reply(session, to, &Reply { remote, wrong: 0 })?;
     let wrong = match (run.op, run.kind) {
-        (Operation::Send, Kind::Latency) => latency::answer(session, to, &memory, &run)?,
+        (Operation::Send, Kind::Latency) => latency::answer_sends(session, to, &memory, &run)?,
+        (Operation::Write, Kind::Latency) => {
+            let another = latency::answer_writes(session, requests, to, &memory, &run)?;
+            if another.is_some() {
+                return Ok(another);
+            }
+            0
+        }
         (Operation::Send, Kind::Bandwidth) => bandwidth::absorb(session, &memory, &run)?,
         _ => 0,
     };
@@ -139,13 +171,9 @@ fn one(session: &mut Session, requests: &mut Requests, source: SourceId) -> Resu
     if asked != source {
         return Ok(Some(asked));
     }
-    let wrong = match run.op {
-        Operation::Write => {
-            let last = run.count - 1;
-            let offset = 0;
-            let mut scratch = vec![0; len];
-            wrong + u64::from(!check::good(&memory, offset, len, last, &mut scratch)?)
-        }
+    let wrong = match (run.op, run.kind) {
+        (Operation::Write, Kind::Latency) => latency::wrong_write(&memory, &run)?,
+        (Operation::Write, Kind::Bandwidth) => bandwidth::wrong_writes(&memory, &run)?,
         _ => wrong,
     };
     reply(session, to, &Reply { remote, wrong })?;
@@ -167,10 +195,9 @@ fn reply(session: &mut Session, to: AddressHandle, reply: &Reply) -> Result<()> 
 ///
 /// When the server does not answer.
 pub(super) fn call(session: &mut Session, to: AddressHandle, run: &Run) -> Result<Reply> {
-    ask(
-        session,
-        WorkRequest::send(to, Buffer::EMPTY).prefix(&run.encode()),
-    )
+    let request = session.device.alloc(RUN, Access::LOCAL)?;
+    request.write(0, &run.encode())?;
+    ask(session, WorkRequest::send(to, request.buffer(0, RUN)?))
 }
 
 /// Ends a run; the answer says how many messages arrived wrong.
@@ -183,16 +210,16 @@ pub(super) fn finish(session: &mut Session, to: AddressHandle) -> Result<Reply> 
 }
 
 fn ask(session: &mut Session, request: WorkRequest) -> Result<Reply> {
-    let answer = session.device.alloc(LEN, Access::LOCAL)?;
-    session.ep.post_recv(0, answer.buffer(0, LEN)?)?;
+    let answer = session.device.alloc(REPLY, Access::LOCAL)?;
+    session.ep.post_recv(0, answer.buffer(0, REPLY)?)?;
     session.ep.post(&request.unsignaled())?;
     session.ep.submit()?;
     let done = session.answer()?;
     ensure!(
-        done.op == Op::Receive && size(done.len.into())? == LEN,
+        done.op == Op::Receive && size(done.len.into())? == REPLY,
         "the other end is no bench server: start `usb4ctl bench --serve` there, of the same version"
     );
-    let mut bytes = [0; LEN];
+    let mut bytes = [0; REPLY];
     answer.read(0, &mut bytes)?;
     Reply::decode(&bytes)
 }
