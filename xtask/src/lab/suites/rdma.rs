@@ -109,15 +109,15 @@ pub(super) fn bring_up(lab: &Lab, from: &[usize]) -> Result<BringUp> {
 }
 
 /// A program in a guest that serves others until it is dropped.
-pub(super) struct Server<'a> {
+pub(in crate::lab) struct Server<'a> {
     pub(super) running: Running<'a>,
     /// What clients name it by.
-    pub(super) address: String,
+    pub(in crate::lab) address: String,
 }
 
 impl<'a> Server<'a> {
     /// Starts `usb4ctl COMMAND --serve`; the command may have options.
-    pub(super) fn start(guest: &'a Guest, command: &str) -> Result<Server<'a>> {
+    pub(in crate::lab) fn start(guest: &'a Guest, command: &str) -> Result<Server<'a>> {
         let words = ["usb4ctl"]
             .into_iter()
             .chain(command.split(' '))
@@ -140,7 +140,7 @@ impl<'a> Server<'a> {
     }
 
     /// Ends it; returns when it is gone.
-    pub(super) fn end(self) -> Result<()> {
+    pub(in crate::lab) fn end(self) -> Result<()> {
         self.running.signal(SIGKILL)?;
         self.running.wait(SETTLE).map(drop)
     }
