@@ -18,7 +18,7 @@
 #include "usb4_rdma.h"
 
 /* Pages pinned in one go; between two, signals are looked at. */
-#define PIN_BATCH	512
+#define PIN_BATCH	512UL
 
 /**
  * u4_mem_charge() - count pages that the calling process is to have pinned
@@ -51,13 +51,40 @@ void u4_mem_uncharge(struct mm_struct *mm, unsigned long npages)
 	atomic64_sub(npages, &mm->pinned_vm);
 }
 
-static long pin_all(struct u4_mem *mem, unsigned long start)
+/* Makes room for more pages. If there is none, @old is as it was. */
+static struct u4_mem *grow(struct u4_mem *old, unsigned long npages)
 {
-	unsigned int flags = FOLL_LONGTERM | (mem->writable ? FOLL_WRITE : 0);
+	struct u4_mem *mem;
+
+	mem = kvrealloc(old, struct_size(mem, pages, npages),
+			GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	if (mem)
+		mem->npages = npages;
+	return mem;
+}
+
+/*
+ * The array grows with what is pinned: for memory that is said to be large, and is
+ * not there, none is to be taken that nobody is seen to have.
+ */
+static struct u4_mem *pin_all(unsigned long start, unsigned long npages,
+			      bool writable)
+{
+	unsigned int flags = FOLL_LONGTERM | (writable ? FOLL_WRITE : 0);
+	struct u4_mem *mem = NULL;
+	struct u4_mem *larger;
 	unsigned long done = 0;
 	long got;
 
-	while (done < mem->npages) {
+	while (done < npages) {
+		if (!mem || done == mem->npages) {
+			larger = grow(mem, min(npages, max(2 * done, PIN_BATCH)));
+			if (!larger) {
+				got = -ENOMEM;
+				goto err_unpin;
+			}
+			mem = larger;
+		}
 		if (fatal_signal_pending(current)) {
 			got = -EINTR;
 			goto err_unpin;
@@ -72,11 +99,13 @@ static long pin_all(struct u4_mem *mem, unsigned long start)
 		done += got;
 		cond_resched();
 	}
-	return 0;
+	return mem;
 
 err_unpin:
-	unpin_user_pages(mem->pages, done);
-	return got;
+	if (mem)
+		unpin_user_pages(mem->pages, done);
+	kvfree(mem);
+	return ERR_PTR(got);
 }
 
 /**
@@ -95,39 +124,28 @@ struct u4_mem *u4_mem_pin(u64 addr, u64 len, bool writable)
 	unsigned long npages;
 	struct u4_mem *mem;
 	u64 end;
-	long ret;
 
 	if (!len || check_add_overflow(addr, len - 1, &end))
 		return ERR_PTR(-EINVAL);
 	if (!access_ok((void __user *)(uintptr_t)addr, len))
 		return ERR_PTR(-EFAULT);
 	npages = (end >> PAGE_SHIFT) - (addr >> PAGE_SHIFT) + 1;
-	/* First, so that a large array is not made for a small limit. */
 	if (!u4_mem_charge(npages))
 		return ERR_PTR(-ENOMEM);
-	mem = kvzalloc(struct_size(mem, pages, npages),
-		       GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
-	if (!mem) {
-		ret = -ENOMEM;
-		goto err_account;
+	mem = pin_all(addr & PAGE_MASK, npages, writable);
+	if (IS_ERR(mem)) {
+		u4_mem_uncharge(current->mm, npages);
+		return mem;
 	}
-	mem->npages = npages;
-	mem->charged = npages;
-	mem->writable = writable;
-	mem->first = first;
-	mem->len = len;
-	ret = pin_all(mem, addr & PAGE_MASK);
-	if (ret)
-		goto err_free;
 	mem->mm = current->mm;
+	mem->len = len;
+	mem->charged = npages;
+	mem->first = first;
+	mem->writable = writable;
+	mem->dmabuf = NULL;
+	mem->mapped = NULL;
 	mmgrab(mem->mm);
 	return mem;
-
-err_free:
-	kvfree(mem);
-err_account:
-	u4_mem_uncharge(current->mm, npages);
-	return ERR_PTR(ret);
 }
 
 /**

@@ -191,6 +191,12 @@ pub(crate) fn memory_that_cannot_be_pinned_is_refused(rig: &Rig) -> Result<()> {
         client.reg(at, LEN as u64, all),
         Errno::FAULT,
     )?;
+    // The kernel is not to make room for as many pages before it has seen them: for others it could run out of memory.
+    refused(
+        "64 TiB of no memory",
+        client.reg(1 << 36, 1 << 46, 0),
+        Errno::FAULT,
+    )?;
     let keys = client.reg(at + 100, 3000, all)?;
     ensure!(keys.local_key != 0, "a local key is 0");
     client.dereg(keys.local_key)?;
