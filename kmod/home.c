@@ -10,6 +10,7 @@
 #include <linux/crc32c.h>
 #include <linux/delay.h>
 #include <linux/ktime.h>
+#include <linux/lockdep.h>
 #include <linux/random.h>
 #include <linux/sched.h>
 
@@ -48,15 +49,48 @@ bool usb4_home_must_yield(void)
 
 /*
  * The core keeps each lock in a word of its own tables. A spinlock that is
- * checked by the kernel's debugging does not fit: there it is a bit, which also
- * spares lockdep an order it could not know (submission queue, link, receive
- * queue, completion queue: all of them look alike from here).
+ * checked by the kernel's debugging does not fit: there it is a bit, and one
+ * lock to lockdep whichever it is.
  */
 #ifdef CONFIG_PREEMPT_RT
 #error "Not for PREEMPT_RT yet: what is done with these locks held may sleep there"
 #endif
 
 #if defined(CONFIG_DEBUG_SPINLOCK) || defined(CONFIG_DEBUG_LOCK_ALLOC)
+
+#ifdef CONFIG_DEBUG_LOCK_ALLOC
+static struct lock_class_key core_locks_key;
+
+static struct lockdep_map core_locks = {
+	.name = "usb4_core",
+	.key = &core_locks_key,
+	.wait_type_inner = LD_WAIT_CONFIG,
+};
+
+/*
+ * In which order they are taken (submission queue, link, receive queue,
+ * completion queue) the core sees to. So one that is taken with another held
+ * counts as nested in it; what is checked is where they come among the kernel's.
+ */
+static void tell_locked(void)
+{
+	lock_acquire(&core_locks, 0, 0, 0, 1,
+		     lock_is_held(&core_locks) ? &core_locks : NULL, _RET_IP_);
+}
+
+static void tell_unlocked(void)
+{
+	lock_release(&core_locks, _RET_IP_);
+}
+#else
+static void tell_locked(void)
+{
+}
+
+static void tell_unlocked(void)
+{
+}
+#endif
 
 void usb4_home_lock_init(u64 *word)
 {
@@ -65,12 +99,14 @@ void usb4_home_lock_init(u64 *word)
 
 static void lock_word(u64 *word)
 {
+	tell_locked();
 	bit_spin_lock(0, (unsigned long *)word);
 }
 
 static void unlock_word(u64 *word)
 {
 	bit_spin_unlock(0, (unsigned long *)word);
+	tell_unlocked();
 }
 
 #else
