@@ -153,8 +153,11 @@ void u4_pool_reset(struct u4_pool *pool)
 void u4_pool_push(struct u4_pool *pool, u32 index)
 {
 	spin_lock(&pool->lock);
-	if (!WARN_ON_ONCE(pool->free_count >= u4_limits.rx_tokens))
-		pool->free[pool->free_count++] = index;
+	if (!WARN_ON_ONCE(pool->free_count >= u4_limits.rx_tokens)) {
+		pool->free[pool->free_count] = index;
+		/* Read without the lock, in poll_rx(). */
+		WRITE_ONCE(pool->free_count, pool->free_count + 1);
+	}
 	spin_unlock(&pool->lock);
 }
 
@@ -173,8 +176,10 @@ bool u4_pool_pop(struct u4_pool *pool, u32 *index)
 
 	spin_lock(&pool->lock);
 	any = pool->free_count;
-	if (any)
-		*index = pool->free[--pool->free_count];
+	if (any) {
+		WRITE_ONCE(pool->free_count, pool->free_count - 1);
+		*index = pool->free[pool->free_count];
+	}
 	spin_unlock(&pool->lock);
 	return any;
 }
