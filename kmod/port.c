@@ -500,7 +500,7 @@ static struct u4_frame *new_tx_frames(struct u4_port *port)
 
 /**
  * u4_port_open() - get rings and receive buffers
- * @port: the port, zeroed but for its rail and its counters
+ * @port: the port, closed or zeroed
  * @nhi: the controller
  *
  * Return: 0; -EBUSY if the controller has no ring left, -ENOMEM.

@@ -127,10 +127,6 @@ static int open_port(struct u4_rail *rail)
 
 	if (!may_have_ring(rail))
 		return -EBUSY;
-	rail->port = (struct u4_port) {
-		.rail = rail,
-		.counters = rail->port.counters,
-	};
 	ret = u4_port_open(&rail->port, to_nhi(rail));
 	if (ret)
 		return ret;
@@ -637,6 +633,7 @@ struct u4_rail *u4_rail_new(struct tb_service *svc)
 		return ERR_PTR(ret);
 	rail->svc = svc;
 	rail->xd = tb_service_parent(svc);
+	rail->port.rail = rail;
 	dev_dbg(&svc->dev, "a cable to a host with this service\n");
 	INIT_DELAYED_WORK(&rail->work, rail_work);
 	init_completion(&rail->closed);
