@@ -195,7 +195,7 @@ void u4_join_down(struct u4_rail *rail, u32 reason)
 	clear_bit(EVENT_STALLED, &rail->events);
 	spin_lock(&u4_rails_lock);
 	up = rail->link_up;
-	rail->link_up = false;
+	WRITE_ONCE(rail->link_up, false);
 	spin_unlock(&u4_rails_lock);
 	last = core_rail_gone(rail);
 	if (up && link)

@@ -137,7 +137,7 @@ static int open_port(struct u4_rail *rail)
 	}
 	rail->out_hop = ret;
 	spin_lock(&u4_rails_lock);
-	rail->opened = true;
+	WRITE_ONCE(rail->opened, true);
 	rail->heard_at = jiffies;
 	spin_unlock(&u4_rails_lock);
 	return 0;
@@ -164,7 +164,7 @@ static void close_port(struct u4_rail *rail)
 		return;
 	mutex_lock(&rings_lock);
 	spin_lock(&u4_rails_lock);
-	rail->opened = false;
+	WRITE_ONCE(rail->opened, false);
 	spin_unlock(&u4_rails_lock);
 	tb_xdomain_release_out_hopid(rail->xd, rail->out_hop);
 	u4_port_close(&rail->port);
@@ -298,7 +298,7 @@ static int enable_paths(struct u4_rail *rail, u32 peer_hop)
 				      rail->port.rx->hop);
 	if (ret)
 		goto err_port;
-	rail->in_hop = peer_hop;
+	WRITE_ONCE(rail->in_hop, peer_hop);
 	return 0;
 
 err_port:
@@ -320,7 +320,7 @@ static void disable_paths(struct u4_rail *rail)
 		u4_trouble(rail, "paths could not be disabled\n");
 	u4_port_stop(&rail->port);
 	tb_xdomain_release_in_hopid(rail->xd, rail->in_hop);
-	rail->in_hop = 0;
+	WRITE_ONCE(rail->in_hop, 0);
 }
 
 static const char *const order_names[] = {

@@ -181,7 +181,7 @@ void u4_rail_joined(struct u4_rail *rail)
 void u4_rail_chosen(struct u4_rail *rail, const struct u4_link *link)
 {
 	spin_lock(&u4_rails_lock);
-	rail->link_up = true;
+	WRITE_ONCE(rail->link_up, true);
 	spin_unlock(&u4_rails_lock);
 	u4_event("link to " U4_NODE_FMT " up, rail %u over %s, %u Mb/s\n",
 		 rail->peer.node.high, rail->peer.node.low, rail->port.index,

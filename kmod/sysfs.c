@@ -278,7 +278,10 @@ static const char *const rail_states[] = {
 	[RAIL_UP] = "up",
 };
 
-/* It may be another one by the time it is told. */
+/*
+ * It may be another one by the time it is told. What is read here is written with
+ * u4_rails_lock held, or by the rail's work item alone.
+ */
 static enum rail_state state_of(struct u4_rail *rail)
 {
 	if (!READ_ONCE(rail->running))
@@ -344,7 +347,8 @@ static ssize_t rail_retry_ms_show(struct device *dev,
 				  struct device_attribute *attr, char *buf)
 {
 	struct u4_rail *rail = to_rail(dev);
-	unsigned long at = READ_ONCE(rail->work.timer.expires);
+	/* The timer's own; whatever it is in this instant will do. */
+	unsigned long at = data_race(rail->work.timer.expires);
 	unsigned long now = jiffies;
 	unsigned int ms = 0;
 
