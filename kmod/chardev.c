@@ -21,6 +21,10 @@
 
 #include "client.h"
 
+#ifndef CONFIG_MMU_NOTIFIER
+#error "Needs CONFIG_MMU_NOTIFIER, to be told when a client's process ends"
+#endif
+
 /* Calls */
 
 /* How every argument begins. */
