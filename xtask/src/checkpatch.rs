@@ -4,7 +4,8 @@
 //! in the cache with the lists it reads.
 
 use crate::cache;
-use crate::debian::{self, Index};
+use crate::debian;
+use crate::linux_source;
 use crate::process;
 use crate::ui::{Task, Verdict};
 use crate::workspace::{root, work};
@@ -13,8 +14,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-const SUITE: &str = "trixie-backports";
 
 /// What is kept of the source.
 const FILES: &[&str] = &[
@@ -90,38 +89,10 @@ fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Where it is, unpacked if it is not there yet.
 fn program() -> Result<PathBuf> {
-    let parts = [SUITE].into_iter().chain(FILES.iter().copied());
+    let parts = [linux_source::SUITE].into_iter().chain(FILES.iter().copied());
     let key = cache::key(parts.map(str::as_bytes));
-    let at = cache::entry(&format!("checkpatch-{key}"), unpack)?;
+    let at = cache::entry(&format!("checkpatch-{key}"), |at| linux_source::unpack(at, FILES))?;
     Ok(at.join(FILES[0]))
-}
-
-fn unpack(at: &Path) -> Result<()> {
-    let index = Index::read(SUITE)?;
-    let mut names = index.names("^linux-source-[0-9]+[.][0-9]+$")?;
-    names.sort_by_key(|name| {
-        let version = name.trim_start_matches("linux-source-");
-        let numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        numbers.collect::<Vec<u32>>()
-    });
-    let name = names.pop().context("Debian has no source of a kernel")?;
-    let whole = at.with_extension("whole");
-    index.unpack(std::slice::from_ref(&name), &[], &whole)?;
-    let archive = whole.join("usr/src").join(format!("{name}.tar.xz"));
-    fs::create_dir_all(at).context("create the folder for checkpatch.pl")?;
-    let mut command = Command::new("tar");
-    command
-        .arg("-xJf")
-        .arg(&archive)
-        .arg("-C")
-        .arg(at)
-        .arg("--strip-components=1")
-        .args(FILES.iter().map(|file| format!("{name}/{file}")));
-    let mut task = Task::start(format!("unpack {name}"), None);
-    let log = work().join("checkpatch-unpack.log");
-    process::run(&mut command, LIMIT, &log, Some(&mut task))?.require("tar")?;
-    task.done("unpacked");
-    fs::remove_dir_all(&whole).context("remove the rest of the source")
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod fuzz;
 mod instructions;
 mod interrupt;
 mod lab;
+mod linux_source;
 mod load;
 mod loom;
 mod mpi;
