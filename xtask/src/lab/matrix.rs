@@ -80,7 +80,7 @@ fn one(args: &Args, version: &str) -> Result<(Tally, String)> {
     let checks = suites::chosen(args.suite, &args.only, false);
     let mut tally = Tally::default();
     for (group, checks) in &checks {
-        suites::run_group(args.suite, group, checks, version, &mut tally)?;
+        suites::run_group(args.suite, group, checks, version, "", &mut tally)?;
     }
     Ok((tally, module))
 }

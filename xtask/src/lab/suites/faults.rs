@@ -86,6 +86,7 @@ pub(super) fn run(args: &Args) -> Result<Verdict> {
     for (target, lanes, seeds) in chosen {
         let mut plan = Plan::new("", &format!("pair,lanes={lanes}"))?;
         plan.kernel.clone_from(&args.kernel);
+        plan.parameters.clone_from(&args.append);
         plan.limit = LIMIT;
         if target == Target::Ring {
             rdma::plan(&mut plan)?;

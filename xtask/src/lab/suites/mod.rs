@@ -111,6 +111,14 @@ pub(crate) struct Args {
     /// Kernel: `newest`, or a version such as 7.2 or 7.2.12.
     #[arg(long, default_value = "newest")]
     kernel: String,
+    /// Further kernel parameters, such as slab_debug=FZPU.
+    #[arg(
+        long,
+        value_name = "PARAMETERS",
+        default_value = "",
+        allow_hyphen_values = true
+    )]
+    append: String,
     /// Suite faults: run the script of this seed only.
     #[arg(long)]
     seed: Option<u64>,
@@ -146,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let began = Instant::now();
     let mut tally = Tally::default();
     for (group, checks) in &chosen {
-        run_group(args.suite, group, checks, &args.kernel, &mut tally)?;
+        run_group(args.suite, group, checks, &args.kernel, &args.append, &mut tally)?;
     }
     Ok(tally.verdict(began))
 }
@@ -239,11 +247,13 @@ pub(crate) fn run_group(
     group: &Group,
     checks: &[&Check],
     kernel: &str,
+    parameters: &str,
     tally: &mut Tally,
 ) -> Result<()> {
     let mut plan = Plan::new(&format!("{}/{}", suite.name(), group.name), group.topology)?;
     plan.kernel = kernel.to_string();
     (group.plan)(&mut plan);
+    plan.parameters = format!("{} {parameters}", plan.parameters).trim().to_string();
     if let Suite::Skeleton | Suite::Kmod = suite {
         rdma::plan(&mut plan)?;
     }
