@@ -27,6 +27,7 @@ pub(crate) mod shared;
 mod shell;
 mod suites;
 mod switch;
+mod ticks;
 mod tree;
 
 use crate::interrupt;

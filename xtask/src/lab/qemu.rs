@@ -1,5 +1,6 @@
 //! QEMU's command line for one guest.
 
+use super::ticks;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -139,7 +140,11 @@ impl Machine {
         // A guest's clock goes on while a busy machine has no processor for it. So its watchdogs bark after two minutes
         // and not after 20 s (kernel/watchdog.c: twice the threshold, which is 60 s at most; kernel/rcu/tree_stall.h).
         let watchdogs = "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120";
-        let own = format!("{console} panic=-1 {quick} {watchdogs} lab.guest={}", self.guest);
+        let clock = ticks::per_millisecond().map_or(String::new(), |ticks| format!(" tsc_early_khz={ticks}"));
+        let own = format!(
+            "{console} panic=-1 {quick}{clock} {watchdogs} lab.guest={}",
+            self.guest
+        );
         let iommu = if self.iommu {
             " intel_iommu=on iommu.strict=1"
         } else {
