@@ -42,6 +42,9 @@
 #define TX_FLAGS	RING_FLAG_FRAME
 #endif
 
+/* Most nanoseconds that fit (REG_INT_THROTTLING_RATE, 16 bits of 256 ns). */
+#define THROTTLE_MAX	(U16_MAX * 256)
+
 /* How long a transmit ring may take to run dry before it is stopped. */
 #define DRAIN_MS	50
 
@@ -312,6 +315,19 @@ void u4_port_post(struct u4_port *port, u16 slot, u16 len)
 	u4_count(&port->counters.tx_bytes, len);
 }
 
+/*
+ * The first interrupt of a receive ring masks it, until a link's thread has had
+ * nothing to do for a while: there are few, and each of them is waited for. Of
+ * transmit rings', where those cannot do without, nobody waits for any.
+ */
+static void set_throttling(struct u4_port *port)
+{
+#ifdef U4_RING_THROTTLING
+	tb_ring_throttling(port->rx, 0);
+	tb_ring_throttling(port->tx, THROTTLE_MAX);
+#endif
+}
+
 /* A pool that nobody else holds. */
 static int ensure_pool(struct u4_port *port)
 {
@@ -518,6 +534,7 @@ int u4_port_open(struct u4_port *port, struct tb_nhi *nhi)
 				    BIT(U4_PDF_END), rx_start_poll, port);
 	if (!port->rx)
 		goto err_tx;
+	set_throttling(port);
 	port->dev = tb_ring_dma_device(port->tx);
 	ret = -ENOMEM;
 	port->tx_frames = new_tx_frames(port);
