@@ -80,6 +80,22 @@ pub(super) fn down(lab: &Lab, from: &[usize]) -> Result<()> {
     said(lab, from, DOWN).map(drop)
 }
 
+/// Lets time pass in guests, by their own clocks: what these had to do meanwhile has come up, however busy this machine is.
+pub(super) fn pass(guests: &[Guest], span: Duration) -> Result<()> {
+    let seconds = span.as_secs().to_string();
+    let running: Vec<Running<'_>> = guests
+        .iter()
+        .map(|guest| guest.start(&["sleep", &seconds]))
+        .collect::<Result<_>>()?;
+    for running in running {
+        let output = running.wait(span + SETTLE)?;
+        if !output.ok() {
+            bail!("sleep: {output}");
+        }
+    }
+    Ok(())
+}
+
 /// How long a link took, from the later of both guests' finding the other to the later of both links' being up.
 pub(super) struct BringUp {
     /// Seconds, but for what is not known of the guests' clocks.

@@ -1,7 +1,6 @@
 //! thunderbolt_net and our module on the same controllers: each keeps its rings, whoever came first.
 
 use super::{check, seen};
-use crate::interrupt;
 use crate::lab::session::Lab;
 use crate::lab::suites::Tag::{Ci, Full};
 use crate::lab::suites::load::{Load, MOVING};
@@ -116,9 +115,7 @@ fn no_ring(lab: &mut Lab) -> Result<Outcome> {
     }
     rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
     let from = rdma::ends(lab);
-    // More tries than one.
-    std::thread::sleep(Duration::from_secs(5));
-    interrupt::check()?;
+    rdma::pass(lab.guests(), TRIES)?;
     for (guest, from) in lab.guests().iter().zip(&from) {
         if guest.console.wait(NO_RING, *from, Duration::ZERO).is_ok() {
             bail!("guest {} says more than once {NO_RING:?}", guest.number);
@@ -142,14 +139,16 @@ fn no_ring(lab: &mut Lab) -> Result<Outcome> {
     ))
 }
 
+/// More than one try for what a rail lacks takes (`RETRY_MS` in kmod/rail.c).
+const TRIES: Duration = Duration::from_secs(5);
+
 /// A rail that gets no frame buffers says so once, and can be unloaded.
 fn no_buffers(lab: &mut Lab) -> Result<Outcome> {
     const NO_BUFFERS: &str = "no frame buffers";
     let from = rdma::ends(lab);
     rdma::load(lab)?;
     let at = rdma::said(lab, &from, NO_BUFFERS)?;
-    std::thread::sleep(Duration::from_secs(5));
-    interrupt::check()?;
+    rdma::pass(lab.guests(), TRIES)?;
     for guest in lab.guests() {
         let said = guest.console.lines(0);
         let count = said.iter().filter(|line| line.contains(NO_BUFFERS)).count();

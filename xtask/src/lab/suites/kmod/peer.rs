@@ -152,8 +152,8 @@ fn stopped(lab: &mut Lab, span: Duration) -> Result<Outcome> {
     std::thread::sleep(span);
     other.stop(false)?;
     rails::moves(emulator, 0, 1000).context("after it goes on")?;
-    // It may find out late.
-    std::thread::sleep(Duration::from_secs(10));
+    // Time in which who takes the other for dead would say so: a rail that is silent goes after some 8 s.
+    rdma::pass(guests, Duration::from_secs(10))?;
     load.end()?;
     for (guest, from) in guests.iter().zip(from) {
         if guest.console.wait(rdma::DOWN, from, Duration::ZERO).is_ok() {
