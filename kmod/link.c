@@ -18,8 +18,9 @@
 /* How much later than asked the thread may wake up. */
 #define SLACK_NS	20000
 
-/* What usb4_core_link_expired() returns. */
-enum { EXPIRED_AGAIN, EXPIRED_TAKEN, EXPIRED_STOP };
+/* What usb4_core_link_expired() returns besides nanoseconds. */
+#define EXPIRED_STOP	0
+#define EXPIRED_TAKEN	U64_MAX
 
 /* Links, and which rails they have. */
 DEFINE_MUTEX(u4_links_lock);
@@ -62,28 +63,28 @@ static int link_thread(void *data)
 	return 0;
 }
 
-static void start_timer(struct u4_link *link)
+static void start_timer(struct u4_link *link, u64 grace)
 {
-	hrtimer_start(&link->timer, ns_to_ktime(u4_limits.grace),
-		      HRTIMER_MODE_REL);
+	hrtimer_start(&link->timer, ns_to_ktime(grace), HRTIMER_MODE_REL);
 }
 
 static enum hrtimer_restart link_timer(struct hrtimer *timer)
 {
 	struct u4_link *link = container_of(timer, struct u4_link, timer);
+	/* Below zero if a client has started it anew meanwhile. */
+	s64 late = ktime_to_ns(ktime_sub(ktime_get(),
+					 hrtimer_get_expires(timer)));
+	u64 grace = usb4_core_link_expired(u4_core, link->core,
+					   max_t(s64, late, 0));
 
-	switch (usb4_core_link_expired(u4_core, link->core)) {
-	case EXPIRED_AGAIN:
+	if (grace == EXPIRED_TAKEN)
+		wake(link);
+	else if (grace != EXPIRED_STOP)
 		/*
 		 * A client that leaves may have started it anew meanwhile, so
 		 * this is no place for HRTIMER_RESTART.
 		 */
-		start_timer(link);
-		break;
-	case EXPIRED_TAKEN:
-		wake(link);
-		break;
-	}
+		start_timer(link, grace);
 	return HRTIMER_NORESTART;
 }
 
@@ -111,9 +112,9 @@ void u4_link_interrupt(struct u4_port *port)
 	rcu_read_unlock();
 }
 
-void usb4_home_port_hand_over(size_t handle)
+void usb4_home_port_hand_over(size_t handle, u32 grace)
 {
-	start_timer((struct u4_link *)handle);
+	start_timer((struct u4_link *)handle, grace);
 }
 
 /* Rails */

@@ -59,7 +59,7 @@ struct usb4_core_addr {
  * @tx_slots: transmit buffers of a link
  * @rx_tokens: receive buffers of a rail: those of a link's rail r begin with r
  *	times this
- * @grace: nanoseconds the hand-over timer runs
+ * @max_rails: rails, of all links together
  * @max_depth: entries of a queue
  * @max_message: bytes of a message
  * @max_cqs: completion queues of a client
@@ -69,7 +69,6 @@ struct usb4_core_addr {
  * @max_mrs: memory regions of a client
  * @default_ahs: address handles of an endpoint whose creator did not say
  * @max_mr_bytes: bytes of a client's memory regions
- * @max_rails: rails, of all links together
  * @link_rails: rails of a link
  * @frame_version: version of frames
  * @abi_version: version of the ring interface
@@ -80,7 +79,7 @@ struct usb4_core_limits {
 	u32 tx_ring;
 	u32 tx_slots;
 	u32 rx_tokens;
-	u32 grace;
+	u32 max_rails;
 	u32 max_depth;
 	u32 max_message;
 	u32 max_cqs;
@@ -90,7 +89,6 @@ struct usb4_core_limits {
 	u32 max_mrs;
 	u32 default_ahs;
 	u64 max_mr_bytes;
-	u32 max_rails;
 	u32 link_rails;
 	u32 frame_version;
 	u32 abi_version;
@@ -393,7 +391,7 @@ static_assert(sizeof(struct usb4_core_node) == 16);
 static_assert(sizeof(struct usb4_core_addr) == 24);
 static_assert(sizeof(struct usb4_core_limits) == 80);
 static_assert(offsetof(struct usb4_core_limits, max_mr_bytes) == 56);
-static_assert(offsetof(struct usb4_core_limits, abi_version) == 76);
+static_assert(offsetof(struct usb4_core_limits, abi_version) == 72);
 static_assert(sizeof(struct usb4_core_peer) == 80);
 static_assert(offsetof(struct usb4_core_peer, rate_mbps) == 60);
 static_assert(offsetof(struct usb4_core_peer, shown) == 72);
@@ -493,8 +491,8 @@ u64 usb4_core_link_run(const struct usb4_core *core,
 		       const struct usb4_core_link *link);
 bool usb4_core_link_notify(const struct usb4_core *core,
 			   const struct usb4_core_link *link);
-u32 usb4_core_link_expired(const struct usb4_core *core,
-			   const struct usb4_core_link *link);
+u64 usb4_core_link_expired(const struct usb4_core *core,
+			   const struct usb4_core_link *link, u64 late);
 
 /* Clients and what they own: crates/kobj/src/objects.rs; these may sleep */
 size_t usb4_core_queue_size(u32 what, u32 depth);
@@ -564,7 +562,7 @@ void usb4_home_port_scatter(size_t port, u32 token, u16 at, u16 len,
 void usb4_home_port_release(size_t port, u32 token);
 void usb4_home_port_poll(size_t port, struct usb4_core_arrived *arrived);
 void usb4_home_port_arm(size_t port);
-void usb4_home_port_hand_over(size_t port);
+void usb4_home_port_hand_over(size_t port, u32 grace);
 void usb4_home_port_strange(size_t port, u8 rail, u64 tag);
 void usb4_home_port_silent(size_t port, u8 rail);
 void usb4_home_port_down(size_t port);

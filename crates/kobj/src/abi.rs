@@ -80,8 +80,8 @@ pub struct Limits {
     pub tx_slots: u32,
     /// Receive frame buffers of a rail: those of its rail `r` begin with `r` times this.
     pub rx_tokens: u32,
-    /// Longest grace a spinner that leaves has before the thread takes over, in nanoseconds.
-    pub grace: u32,
+    /// Rails, of all links together.
+    pub max_rails: u32,
     /// Most entries of a queue.
     pub max_depth: u32,
     /// Longest message in bytes.
@@ -100,8 +100,6 @@ pub struct Limits {
     pub default_ahs: u32,
     /// Bytes of a client's regions together.
     pub max_mr_bytes: u64,
-    /// Rails, of all links together.
-    pub max_rails: u32,
     /// Rails of a link.
     pub link_rails: u32,
     /// Version of frames ([`FRAME_VERSION`]).
@@ -499,7 +497,7 @@ macro_rules! layout {
 layout! {
     Node 16 high 8;
     Addr 24 ep 16 incarnation 20;
-    Limits 80 max_mr_bytes 56 abi_version 76;
+    Limits 80 max_mr_bytes 56 abi_version 72;
     Peer 80 tx_tag 16 max_ack_delay 32 tx_hop 40 rate_mbps 60 shown 72;
     Order 184 message 8 peer 104;
     Frame 16 token 8 len 12 rail 14;

@@ -8,11 +8,11 @@ use usb4_engine::{Joins, LinkConfig};
 use usb4_ring_abi::{ABI_VERSION, MAX_DEPTH, MAX_MESSAGE};
 use usb4_wire::FRAME_VERSION;
 
+use crate::Device;
 use crate::abi::{Limits, Node};
 use crate::arena::Arena;
 use crate::home::{KernelHome, KernelLock};
 use crate::links::{LINK_RAILS, Link, RX_RING, RX_TOKENS, TX_RING, TX_SLOTS};
-use crate::{Device, drive};
 
 /// Links: the loopback link and fifteen peers.
 pub(crate) const MAX_LINKS: usize = 16;
@@ -112,7 +112,6 @@ pub extern "C" fn usb4_core_limits(limits: &mut Limits) {
         tx_ring: TX_RING,
         tx_slots: u32::from(TX_SLOTS),
         rx_tokens: RX_TOKENS,
-        grace: drive::GRACE,
         max_depth: MAX_DEPTH,
         max_message: MAX_MESSAGE,
         max_cqs: QUOTA.cqs,

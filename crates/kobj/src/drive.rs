@@ -2,7 +2,7 @@
 //!
 //! A link is driven by whoever has taken its [`Owner`] word: its thread, or a client inside of
 //! `ENTER` (a *spinner*). Both do the same rounds: take what has arrived off the rings, have the device do a turn, until
-//! there is no more. A spinner that leaves starts a timer of `GRACE`; when that runs out and no spinner has come
+//! there is no more. A spinner that leaves starts a timer of [`usb4_device::Grace`]; when that runs out and no spinner has come
 //! back, or something has been announced, the thread takes over. The thread goes on for `LINGER` after it last found
 //! something, since every unmasking of an interrupt is an MMIO read under the controller's lock; then it has interrupts
 //! unmasked, polls once more, and sleeps.
@@ -18,10 +18,6 @@ use crate::abi::{Arrived, BATCH, Frame, Sent, Turn};
 use crate::device::Core;
 use crate::home::{self, KernelHome};
 use crate::links::{Driven, LINK_RAILS, Link};
-
-/// Time between a spinner's leaving and the thread's taking over, in nanoseconds: longer than a client takes from one
-/// `ENTER` to the next.
-pub(crate) const GRACE: u32 = 50_000;
 
 /// How long the thread polls after it has last found something.
 const LINGER: Nanos = 50_000;
@@ -284,7 +280,7 @@ impl Core {
                 Leave::Watched => return done,
                 Leave::StartTimer => {
                     if let Some(link) = link {
-                        link.port.hand_over();
+                        link.port.hand_over(link.grace.get());
                     }
                     return done;
                 }
@@ -437,17 +433,20 @@ pub extern "C" fn usb4_core_link_notify(core: &Core, link: &Link) -> bool {
         .is_some_and(|owner| owner.notify() == Notified::Idle)
 }
 
-/// The hand-over timer has run out. 0: start it again; 1: wake the thread, which owns the link; 2: nothing. May be called
-/// in any context.
+/// The hand-over timer has run out, `late` nanoseconds after it should have. Returns the nanoseconds for which it is to run
+/// again, 0 for not at all, `u64::MAX` if the thread must be woken, which owns the link. Called in the timer's context.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_link_expired(core: &Core, link: &Link) -> u32 {
+pub extern "C" fn usb4_core_link_expired(core: &Core, link: &Link, late: u64) -> u64 {
     match core.device.owner(link.id).map(|owner| owner.expired()) {
-        Some(Expired::Again) => 0,
+        Some(Expired::Again) => {
+            link.grace.adapt(late);
+            link.grace.get().into()
+        }
         Some(Expired::Taken) => {
             core.undriven.fetch_sub(1, Ordering::Relaxed);
             link.threads.store(true, Ordering::Release);
-            1
+            u64::MAX
         }
-        Some(Expired::Stop) | None => 2,
+        Some(Expired::Stop) | None => 0,
     }
 }

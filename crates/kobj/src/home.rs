@@ -33,7 +33,7 @@ unsafe extern "C" {
     safe fn usb4_home_port_release(port: usize, token: u32);
     safe fn usb4_home_port_poll(port: usize, arrived: &mut Arrived);
     safe fn usb4_home_port_arm(port: usize);
-    safe fn usb4_home_port_hand_over(port: usize);
+    safe fn usb4_home_port_hand_over(port: usize, grace: u32);
     safe fn usb4_home_port_strange(port: usize, rail: u8, tag: u64);
     safe fn usb4_home_port_silent(port: usize, rail: u8);
     safe fn usb4_home_port_down(port: usize);
@@ -145,9 +145,9 @@ impl KernelPort {
         usb4_home_port_arm(self.0);
     }
 
-    /// Starts the hand-over timer.
-    pub(crate) fn hand_over(self) {
-        usb4_home_port_hand_over(self.0);
+    /// Starts the hand-over timer, for so many nanoseconds.
+    pub(crate) fn hand_over(self, grace: u32) {
+        usb4_home_port_hand_over(self.0, grace);
     }
 
     /// Frames of a session nobody knows arrive on a rail.

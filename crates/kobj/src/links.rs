@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use usb4_device::{DeviceError, LinkId, Scratch};
+use usb4_device::{DeviceError, Grace, LinkId, Scratch};
 use usb4_engine::elements::Rail;
 use usb4_engine::{Counters, LinkConfig, LinkStorage, LocalInfo, Nanos, NodeId, RailConfig, RailId, Slab};
 use usb4_wire::FRAME_VERSION;
@@ -54,6 +54,8 @@ pub struct Link {
     pub(crate) deadline: AtomicU64,
     /// The owner word is the thread's: the timer has taken it, or the thread itself.
     pub(crate) threads: AtomicBool,
+    /// What the hand-over timer runs for.
+    pub(crate) grace: Grace,
     driven: UnsafeCell<Driven>,
 }
 
@@ -206,6 +208,7 @@ pub unsafe extern "C" fn usb4_core_link_new(
         port: KernelPort(port),
         deadline: AtomicU64::new(0),
         threads: AtomicBool::new(true),
+        grace: Grace::new(),
         driven: UnsafeCell::new(Driven {
             scratch,
             arrived,
