@@ -1,6 +1,6 @@
 //! Whether NCCL finds the plugin, and takes it.
 
-use super::facts::{Facts, Kind, OUR_NET, Probe, Version};
+use super::facts::{Built, Facts, INSTALLED, Kind, OUR_NET, Probe, Version};
 use super::finding::Finding;
 
 /// The first that takes a list of plugins.
@@ -98,19 +98,36 @@ fn not_found(facts: &Facts, kind: Kind, because: &str) -> Finding {
     } else {
         ""
     };
-    let (folder, hint) = match &facts.built {
-        Some(folder) => (folder.as_str(), ""),
-        None => ("FOLDER", "    # the one that holds it, on every host"),
+    let export = |folder: &str| {
+        format!("export NCCL_NET_PLUGIN=usb4 LD_LIBRARY_PATH={folder}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}")
+    };
+    let install = |library: &str| {
+        format!(
+            "sudo install -D {library} {INSTALLED}/{ours} && {}",
+            export(INSTALLED)
+        )
+    };
+    let (state, mend) = match &facts.built {
+        Built::Named(folder) => ("", export(folder)),
+        Built::Unnamed(library) => (
+            ": it is built, and not installed",
+            format!("{}    # on every host", install(library)),
+        ),
+        Built::No => (
+            "; it seems to have been neither built nor installed here",
+            format!(
+                "cargo build --release --package usb4-nccl && {}    # in a checkout; on every host",
+                install("target/release/libusb4_nccl.so")
+            ),
+        ),
     };
     Finding::problem(
         "plugin",
         format!(
-            "{because}: {} finds no {ours} in LD_LIBRARY_PATH or the loader's cache{reason}{inside}",
+            "{because}: {} finds no {ours} in LD_LIBRARY_PATH or the loader's cache{reason}{state}{inside}",
             kind.name()
         ),
-        format!(
-            "export NCCL_NET_PLUGIN=usb4 LD_LIBRARY_PATH={folder}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}{hint}"
-        ),
+        mend,
     )
 }
 

@@ -16,8 +16,8 @@ pub(crate) fn runtimes(facts: &Facts, findings: &mut Vec<Finding>) {
     if facts.runtimes.is_empty() {
         findings.push(Finding::note(
             "nccl",
-            "neither the loader nor python3 has an NCCL or RCCL here: run this in the job's environment",
-            "python3 -c 'import torch; print(torch.cuda.nccl.version())'",
+            "neither the loader nor python3 has an NCCL or RCCL here: if jobs have one in an environment of their own, run this there",
+            "pip install nvidia-nccl-cu12    # if they have none; RCCL comes with ROCm",
         ));
     }
     for runtime in &facts.runtimes {

@@ -14,13 +14,26 @@ pub(crate) struct Facts {
     /// By the name given to `dlopen`.
     pub(crate) probes: BTreeMap<String, Probe>,
     pub(crate) runtimes: Vec<Runtime>,
-    /// A folder next to this program that holds the plugin.
-    pub(crate) built: Option<String>,
+    pub(crate) built: Built,
     pub(crate) interfaces: Vec<Interface>,
     /// Bytes this process may pin; `None` is without limit.
     pub(crate) memlock: Option<u64>,
     /// What this runs in: `docker`, `podman`, `kubernetes`, `a container`.
     pub(crate) container: Option<&'static str>,
+}
+
+/// Where the documentation has the plugin installed (docs/nccl.md).
+pub(crate) const INSTALLED: &str = "/opt/usb4/lib";
+
+/// Where the plugin is on this machine, whether or not the loader looks there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Built {
+    /// In this folder, under the name that NCCL looks for.
+    Named(String),
+    /// As this file, under the name that cargo gives it.
+    Unnamed(String),
+    /// Neither next to this program nor where it is usually installed.
+    No,
 }
 
 impl Facts {

@@ -6,7 +6,8 @@ use usb4_ring::Backend;
 
 use super::examine;
 use super::facts::{
-    Device, DeviceState, Facts, Interface, Kind, Library, Peer, Probe, Runtime, Standing, Variables, Version,
+    Built, Device, DeviceState, Facts, Interface, Kind, Library, Peer, Probe, Runtime, Standing, Variables,
+    Version,
 };
 use super::finding::{Finding, Level};
 
@@ -68,7 +69,7 @@ fn well() -> Facts {
         ])),
         probes: BTreeMap::from([("libnccl-net-usb4.so".into(), plugin(OURS, "USB4"))]),
         runtimes: vec![nccl(2, 30, 7)],
-        built: None,
+        built: Built::No,
         interfaces: vec![eth0()],
         memlock: None,
         container: None,
@@ -242,17 +243,18 @@ fn a_plugin_that_nccl_would_not_find_is_a_problem() {
     let failed = |reason: &str| Probe::Failed(reason.into());
     problem("plugin", "No such file", "LD_LIBRARY_PATH=/b/nccl", |facts| {
         facts.probes = BTreeMap::from([("libnccl-net-usb4.so".into(), failed("No such file"))]);
-        facts.built = Some("/b/nccl".into());
+        facts.built = Built::Named("/b/nccl".into());
     });
-    problem(
-        "plugin",
-        "it has to be inside",
-        "LD_LIBRARY_PATH=FOLDER",
-        |facts| {
-            facts.probes.clear();
-            facts.container = Some("a Docker container");
-        },
-    );
+    problem("plugin", "it has to be inside", "cargo build", |facts| {
+        facts.probes.clear();
+        facts.container = Some("a Docker container");
+    });
+    let install = "sudo install -D /t/libusb4_nccl.so /opt/usb4/lib/libnccl-net-usb4.so && \
+        export NCCL_NET_PLUGIN=usb4 LD_LIBRARY_PATH=/opt/usb4/lib$";
+    problem("plugin", "built, and not installed", install, |facts| {
+        facts.probes.clear();
+        facts.built = Built::Unnamed("/t/libusb4_nccl.so".into());
+    });
     problem("plugin", "librccl-net-usb4.so", "LD_LIBRARY_PATH", |facts| {
         facts.runtimes = vec![Runtime {
             kind: Kind::Rccl,

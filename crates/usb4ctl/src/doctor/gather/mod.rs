@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use usb4_ring::KERNEL_DEVICE;
 
-use super::facts::{Device, Facts, Kind, Variables};
+use super::facts::{Built, Device, Facts, INSTALLED, Kind, Variables};
 
 pub(crate) use library::probe;
 
@@ -67,14 +67,22 @@ fn wanted(variables: &Variables) -> Vec<String> {
     names
 }
 
-/// The folder next to this program that holds the plugin: as built, or as installed.
-fn built() -> Option<String> {
-    let program = std::env::current_exe().ok()?;
-    let folder = program.parent()?;
-    let places = ["../nccl/plugin", "../lib", "."].map(|place| folder.join(place));
-    let holds = |place: &&PathBuf| place.join(Kind::Nccl.our_plugin()).exists();
-    let place = places.iter().find(holds)?;
-    Some(fs::canonicalize(place).ok()?.to_string_lossy().into_owned())
+/// Where the plugin is: next to this program, as built or as installed, or where it is usually installed.
+fn built() -> Built {
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let real = |path: PathBuf| {
+        let path = fs::canonicalize(path).ok()?;
+        Some(path.to_string_lossy().into_owned())
+    };
+    let places = ["../nccl/plugin", "../lib", ".", INSTALLED].map(|place| folder.join(place));
+    let named = places
+        .into_iter()
+        .find(|place| place.join(Kind::Nccl.our_plugin()).exists());
+    if let Some(folder) = named.and_then(real) {
+        return Built::Named(folder);
+    }
+    real(folder.join("libusb4_nccl.so")).map_or(Built::No, Built::Unnamed)
 }
 
 /// Bytes this process may pin: without limit for who has `CAP_IPC_LOCK`.
