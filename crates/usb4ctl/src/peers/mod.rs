@@ -119,6 +119,11 @@ fn change(
         Some(_) => "the module knows, but will have forgotten when it is loaded again",
         None => "nothing has changed",
     })?;
+    line(format_args!(
+        "policy {}; kept in {}",
+        meaning(rules.policy),
+        arguments.file.display()
+    ))?;
     if device.is_none() {
         eprintln!("usb4_rdma is not loaded: this will count when it is");
     }
@@ -197,11 +202,7 @@ fn list(device: Option<&str>, arguments: &Arguments, json: bool) -> Result<()> {
     if json {
         return line(serde_json::to_string_pretty(&report)?);
     }
-    let policy = match rules.policy {
-        Policy::Open => "open: hosts without a rule are let in",
-        Policy::Listed => "listed: hosts without a rule are refused",
-    };
-    line(format_args!("policy     {policy}"))?;
+    line(format_args!("policy     {}", meaning(rules.policy)))?;
     for rule in &report.rules {
         line(format_args!("allow      {} by router {}", rule.node, rule.router))?;
     }
@@ -223,6 +224,7 @@ fn list(device: Option<&str>, arguments: &Arguments, json: bool) -> Result<()> {
             "note       {} says otherwise: usb4ctl peers apply",
             arguments.file.display()
         )),
+        Ok(_) if arguments.file.exists() => line(format_args!("kept in    {}", arguments.file.display())),
         Ok(_) => Ok(()),
         Err(error) => line(format_args!("note       {error:#}")),
     }
@@ -256,6 +258,13 @@ fn name(policy: Policy) -> &'static str {
     match policy {
         Policy::Open => "open",
         Policy::Listed => "listed",
+    }
+}
+
+fn meaning(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Open => "open: hosts without a rule are let in",
+        Policy::Listed => "listed: hosts without a rule are refused",
     }
 }
 
