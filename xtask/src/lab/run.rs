@@ -1,6 +1,7 @@
 //! `cargo xtask lab run`: one command in guests that are booted for it.
 
 use super::agent::{Output, Said};
+use super::binary;
 use super::session::{Guest, Lab, Plan};
 use crate::interrupt;
 use crate::ui::Verdict;
@@ -39,13 +40,16 @@ pub(crate) struct Guests {
     /// Put an IOMMU between devices and memory.
     #[arg(long)]
     iommu: bool,
-    /// Build kmod/ for the kernel and let the guests find it: `modprobe usb4_rdma`.
+    /// Build kmod/ for the kernel and let the guests find it: `modprobe usb4_rdma`. They get `usb4ctl`, too.
     #[arg(long)]
     module: bool,
     /// Put FILE into the guests at PATH.
     #[arg(long, value_name = "PATH=FILE", value_parser = file)]
     file: Vec<(String, PathBuf)>,
 }
+
+/// What works with the module, and where guests find it.
+const USB4CTL: &str = "usr/bin/usb4ctl";
 
 fn file(text: &str) -> Result<(String, PathBuf), String> {
     let (inside, path) = text.split_once('=').ok_or("PATH=FILE is wanted")?;
@@ -61,13 +65,21 @@ impl Guests {
             (None, 3) => "triangle,lanes=1",
             (None, _) => "chain4,lanes=1",
         };
+        let mut files = self.file.clone();
+        if self.module
+            && !files
+                .iter()
+                .any(|(inside, _)| inside.trim_start_matches('/') == USB4CTL)
+        {
+            files.push((USB4CTL.into(), binary::build("usb4ctl", "usb4ctl")?));
+        }
         Ok(Plan {
             kernel: self.kernel.clone(),
             memory_mib: self.memory,
             cpus: self.cpus,
             parameters: self.append.clone(),
             iommu: self.iommu,
-            files: self.file.clone(),
+            files,
             module: self.module,
             ..Plan::new(name, text)?
         })
