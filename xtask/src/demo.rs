@@ -7,7 +7,7 @@ use crate::lab::shared::Place;
 use crate::load::Load;
 use crate::mpi::imb;
 use crate::mpi::launch::{self, Installed, Job, Mpi};
-use crate::mpi::{self, Bench};
+use crate::mpi::{self, Bench, Run};
 use crate::process;
 use crate::provider;
 use crate::ui::{Task, Verdict, seconds};
@@ -59,7 +59,14 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         );
         let options = format!("-iter {iterations} -msglog 0:{largest} -npmin {ranks} PingPong Allreduce");
         let options: Vec<String> = options.split(' ').map(str::to_string).collect();
-        let (_, checked) = bench.job("IMB-MPI1", ranks, &options, false, LIMIT, Some(&mut task))?;
+        let run = Run {
+            program: "IMB-MPI1",
+            ranks,
+            args: &options,
+            fault: false,
+            limit: LIMIT,
+        };
+        let (_, checked) = bench.job(&run, Some(&mut task))?;
         task.done(&checked.to_string());
         if !checked.is_right() {
             wrong += 1;

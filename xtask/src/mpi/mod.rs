@@ -200,7 +200,7 @@ pub(crate) fn in_guests(lab: &Lab, ranks: &[u32]) -> Result<String> {
     with_guests(lab, |bench| {
         let mut total = Checked::default();
         for &ranks in ranks {
-            let (_, checked) = bench.job("IMB-MPI1", ranks, &short(ranks), false, SHORT, None)?;
+            let (_, checked) = bench.job(&short(ranks, &short_args(ranks)), None)?;
             ensure!(checked.is_right(), "Open MPI on {ranks} ranks: {checked}");
             total.add(&checked);
         }
@@ -211,7 +211,7 @@ pub(crate) fn in_guests(lab: &Lab, ranks: &[u32]) -> Result<String> {
 /// Runs a job with a rank in each guest, of which the first and the last have no cable to each other; what it says of it.
 pub(crate) fn apart_in_guests(lab: &Lab, ranks: u32) -> Result<String> {
     with_guests(lab, |bench| {
-        let (outcome, log, _) = bench.start("IMB-MPI1", ranks, &short(ranks), false, SHORT, None)?;
+        let (outcome, log, _) = bench.start(&short(ranks, &short_args(ranks)), None)?;
         let told = outcome.text.lines().find(|line| line.contains("no peer "));
         let told = told.with_context(|| format!("Open MPI: nothing tells why (log: {})", log.display()))?;
         ensure!(
@@ -231,8 +231,18 @@ pub(crate) fn apart_in_guests(lab: &Lab, ranks: u32) -> Result<String> {
 /// How long a short job may take in guests.
 const SHORT: Duration = Duration::from_secs(180);
 
+fn short(ranks: u32, args: &[String]) -> Run<'_> {
+    Run {
+        program: MPI1.name,
+        ranks,
+        args,
+        fault: false,
+        limit: SHORT,
+    }
+}
+
 /// From one message a send to the longest that are copied, and those that are read.
-fn short(ranks: u32) -> Vec<String> {
+fn short_args(ranks: u32) -> Vec<String> {
     let args = format!("-iter 4 -msglog 0:17 -npmin {ranks} PingPong Exchange Allreduce Alltoall");
     args.split(' ').map(str::to_string).collect()
 }
@@ -336,11 +346,28 @@ pub(crate) struct Bench<'a> {
     pub(crate) place: Place<'a>,
 }
 
+/// One run of a program.
+pub(crate) struct Run<'a> {
+    pub(crate) program: &'a str,
+    pub(crate) ranks: u32,
+    pub(crate) args: &'a [String],
+    /// Bits are flipped on arrival.
+    pub(crate) fault: bool,
+    pub(crate) limit: Duration,
+}
+
 impl Bench<'_> {
     /// A checker that finds nothing may be blind: with bits flipped on arrival it must complain.
     pub(crate) fn prove_checker(&self) -> Result<()> {
         let args = ["-iter", "30", "-msglog", "4:8", "PingPong", "Allreduce", "Bcast"].map(str::to_string);
-        let (_, checked) = self.job("IMB-MPI1", 2, &args, true, Duration::from_secs(120), None)?;
+        let run = Run {
+            program: MPI1.name,
+            ranks: 2,
+            args: &args,
+            fault: true,
+            limit: Duration::from_secs(120),
+        };
+        let (_, checked) = self.job(&run, None)?;
         if checked.errors == 0 {
             bail!("the checker did not notice bits flipped on purpose");
         }
@@ -369,7 +396,13 @@ impl Bench<'_> {
             args.extend(["-npmin".to_string(), ranks.to_string()]);
         }
         args.extend(program.benchmarks(ranks).map(str::to_string));
-        let limit = Duration::from_secs(if full || in_guests { 1200 } else { 300 });
+        let run = Run {
+            program: program.name,
+            ranks,
+            args: &args,
+            fault: false,
+            limit: Duration::from_secs(if full || in_guests { 1200 } else { 300 }),
+        };
         let what = format!("{} on {ranks} ranks, {}", program.name, self.name);
         let left_out = program.left_out(ranks);
         if !left_out.is_empty() {
@@ -380,7 +413,7 @@ impl Bench<'_> {
         }
         let mut task = Task::start(&what, None);
         let began = Instant::now();
-        let outcome = self.job(program.name, ranks, &args, false, limit, Some(&mut task));
+        let outcome = self.job(&run, Some(&mut task));
         let (text, checked) = match outcome {
             Ok(done) => done,
             Err(error) => {
@@ -397,17 +430,10 @@ impl Bench<'_> {
         Ok(checked)
     }
 
-    /// Runs `program` with the checker; returns its output and what the checkers report.
-    pub(crate) fn job(
-        &self,
-        program: &str,
-        ranks: u32,
-        args: &[String],
-        fault: bool,
-        limit: Duration,
-        task: Option<&mut Task>,
-    ) -> Result<(String, Checked)> {
-        let (outcome, log, report) = self.start(program, ranks, args, fault, limit, task)?;
+    /// Runs a program with the checker; returns its output and what the checkers report.
+    pub(crate) fn job(&self, run: &Run<'_>, task: Option<&mut Task>) -> Result<(String, Checked)> {
+        let (outcome, log, report) = self.start(run, task)?;
+        let Run { program, ranks, .. } = *run;
         let outcome = outcome.require(&format!("{program} on {ranks} ranks (log: {})", log.display()))?;
         if !self.installed.used(self.provider, &outcome.text) {
             bail!(
@@ -427,15 +453,14 @@ impl Bench<'_> {
     }
 
     /// As [`Bench::job`], but tells how it ended, however that is, with the log and what the checkers' reports begin with.
-    fn start(
-        &self,
-        program: &str,
-        ranks: u32,
-        args: &[String],
-        fault: bool,
-        limit: Duration,
-        task: Option<&mut Task>,
-    ) -> Result<(Outcome, PathBuf, PathBuf)> {
+    fn start(&self, run: &Run<'_>, task: Option<&mut Task>) -> Result<(Outcome, PathBuf, PathBuf)> {
+        let Run {
+            program,
+            ranks,
+            args,
+            fault,
+            limit,
+        } = *run;
         let folder = work().join("mpi/runs");
         fs::create_dir_all(&folder).context("create the folder for runs")?;
         let hosts = self.place.hosts();
