@@ -4,7 +4,7 @@ use super::{bad_cable, check, seen, three};
 use crate::lab::session::Lab;
 use crate::lab::shared;
 use crate::lab::suites::Tag::{Ci, Full};
-use crate::lab::suites::{Group, Outcome};
+use crate::lab::suites::{Check, Group, Outcome};
 use crate::{mpi, nccl};
 use anyhow::Result;
 
@@ -26,10 +26,7 @@ pub(super) const GROUPS: &[Group] = &[
         topology: "pair,lanes=1,hops=strix,wedge=on",
         plan: shared::plan,
         prepare: shared::prepare,
-        checks: &[
-            check("nccl-on-a-bad-cable", Full, over_nccl_badly),
-            check("mpi-on-a-bad-cable", Full, over_mpi_badly),
-        ],
+        checks: ON_A_BAD_CABLE,
     },
     Group {
         name: "jobs-bounce-buffers",
@@ -39,10 +36,7 @@ pub(super) const GROUPS: &[Group] = &[
             plan.parameters.push_str(" swiotlb=force");
         },
         prepare: shared::prepare,
-        checks: &[
-            check("nccl-on-a-bad-cable", Full, over_nccl_badly),
-            check("mpi-on-a-bad-cable", Full, over_mpi_badly),
-        ],
+        checks: ON_A_BAD_CABLE,
     },
     Group {
         name: "jobs-triangle",
@@ -70,6 +64,11 @@ pub(super) const GROUPS: &[Group] = &[
             check("mpi", Full, |lab| seen(mpi::apart_in_guests(lab, 3)?)),
         ],
     },
+];
+
+const ON_A_BAD_CABLE: &[Check] = &[
+    check("nccl-on-a-bad-cable", Full, over_nccl_badly),
+    check("mpi-on-a-bad-cable", Full, over_mpi_badly),
 ];
 
 fn over_nccl(lab: &mut Lab) -> Result<Outcome> {
