@@ -39,13 +39,13 @@ pub(super) const GROUPS: &[Group] = &[
         prepare: |_| Ok(()),
         checks: &[check("waits-and-gets-it", Ci, no_ring)],
     },
-    // Bounce buffers for fewer frames than a rail needs.
+    // Bounce buffers of 16 MiB: as much as one rail takes, 12 for what it receives and 4 for what its link sends.
     Group {
         name: "no-buffers",
-        topology: "pair,lanes=1",
-        plan: |plan| plan.parameters = "swiotlb=2048,force".to_string(),
+        topology: "pair2,lanes=1",
+        plan: |plan| plan.parameters = "swiotlb=8192,force".to_string(),
         prepare: |_| Ok(()),
-        checks: &[check("waits", Full, no_buffers)],
+        checks: &[check("waits-and-gets-them", Full, no_buffers)],
     },
 ];
 
@@ -142,23 +142,55 @@ fn no_ring(lab: &mut Lab) -> Result<Outcome> {
 /// More than one try for what a rail lacks takes (`RETRY_MS` in kmod/rail.c).
 const TRIES: Duration = Duration::from_secs(5);
 
-/// A rail that gets no frame buffers says so once, and can be unloaded.
+/// What the kernel says of a rail that has no memory for frames (kmod/rail.c).
+const NO_BUFFERS: &str = "no frame buffers";
+
+/// A second rail finds no memory for its frames: it says so once, and gets it when the first one goes. One that waits can
+/// be unloaded, and then all memory is back.
 fn no_buffers(lab: &mut Lab) -> Result<Outcome> {
-    const NO_BUFFERS: &str = "no frame buffers";
+    let bounced = "cat /sys/kernel/debug/swiotlb/io_tlb_used";
+    // The thunderbolt driver comes with ours, and finds the first cable alone.
+    lab.control("unplug 1")?;
+    let before = lab.guest(0)?.sh(bounced)?;
     let from = rdma::ends(lab);
     rdma::load(lab)?;
-    let at = rdma::said(lab, &from, NO_BUFFERS)?;
-    rdma::pass(lab.guests(), TRIES)?;
+    rdma::up(lab, &from)?;
+    lab.control("plug 1")?;
+    let line = waits_for_buffers(lab, &from)?;
+    rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
+    let from = rdma::ends(lab);
+    lab.control("unplug 0")?;
+    rdma::down(lab, &from)?;
+    rdma::up(lab, &from)?;
+    let answered = rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
+    let from = rdma::ends(lab);
+    lab.control("plug 0")?;
+    waits_for_buffers(lab, &from)?;
     for guest in lab.guests() {
-        let said = guest.console.lines(0);
+        guest.sh_for("rmmod usb4_rdma", SETTLE)?;
+    }
+    let after = lab.guest(0)?.sh(bounced)?;
+    if after != before {
+        bail!("{before} bounce buffers in use before, {after} after");
+    }
+    seen(format!("{line:?}; when the first cable is pulled, {answered}"))
+}
+
+/// Waits until every guest has a rail without buffers, and returns what one has said: once, whatever it has tried since.
+fn waits_for_buffers(lab: &Lab, from: &[usize]) -> Result<String> {
+    let at = rdma::said(lab, from, NO_BUFFERS)?;
+    rdma::pass(lab.guests(), TRIES)?;
+    let mut line = String::new();
+    for (guest, at) in lab.guests().iter().zip(at) {
+        guest.sh("grep -q no-buffers /sys/bus/thunderbolt/devices/*/usb4_rdma/state")?;
+        let said = guest.console.lines(at);
         let count = said.iter().filter(|line| line.contains(NO_BUFFERS)).count();
         if count != 1 {
             bail!("guest {} has said {count} times {NO_BUFFERS:?}", guest.number);
         }
-        guest.sh_for("rmmod usb4_rdma", SETTLE)?;
+        line = said.first().map_or("", |line| message(line)).to_string();
     }
-    let lines = lab.guest(0)?.console.lines(at.first().copied().unwrap_or(0));
-    seen(lines.first().map_or("", |line| message(line)))
+    Ok(line)
 }
 
 /// A line without its time.
