@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-use crate::{Rig, limits, rules};
+use crate::{Rig, limits, queue_memory, rules};
 
 /// What another process does.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -28,7 +28,17 @@ pub(crate) enum Act {
     Wait,
     /// Says what its queues cost its memory cgroup.
     Charge,
+    /// See [`queue_memory::exhaust`].
+    ExhaustQueueMemory,
+    /// See [`queue_memory::take_all`].
+    TakeQueueMemory,
+    /// See [`queue_memory::greet`].
+    GreetItself,
 }
+
+/// Another user, by its number; of root's group, which may open the device.
+#[derive(Clone, Copy)]
+pub(crate) struct User(pub(crate) u32);
 
 /// Does it.
 pub(crate) fn act(rig: &Rig, act: Act) -> Result<()> {
@@ -41,6 +51,9 @@ pub(crate) fn act(rig: &Rig, act: Act) -> Result<()> {
         Act::PinAndFork => limits::pin_and_fork(rig),
         Act::Wait => wait("waiting"),
         Act::Charge => limits::charge(rig),
+        Act::ExhaustQueueMemory => queue_memory::exhaust(rig),
+        Act::TakeQueueMemory => queue_memory::take_all(rig),
+        Act::GreetItself => queue_memory::greet(rig),
     }
 }
 
@@ -54,7 +67,18 @@ pub(crate) fn command(rig: &Rig, act: Act) -> Result<Command> {
 
 /// Has it done by another process.
 pub(crate) fn run(rig: &Rig, act: Act) -> Result<()> {
-    let child = command(rig, act)?.output().context("starting another process")?;
+    finish(command(rig, act)?)
+}
+
+/// Has it done by another process of that user.
+pub(crate) fn run_as(user: User, rig: &Rig, act: Act) -> Result<()> {
+    let mut command = command(rig, act)?;
+    command.uid(user.0);
+    finish(command)
+}
+
+fn finish(mut command: Command) -> Result<()> {
+    let child = command.output().context("starting another process")?;
     ensure!(
         child.status.success(),
         "{}",
@@ -83,7 +107,16 @@ pub(crate) struct Other(Child);
 
 impl Other {
     pub(crate) fn start(rig: &Rig, act: Act) -> Result<Self> {
+        Self::spawn(command(rig, act)?)
+    }
+
+    pub(crate) fn start_as(user: User, rig: &Rig, act: Act) -> Result<Self> {
         let mut command = command(rig, act)?;
+        command.uid(user.0);
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok(Self(command.spawn().context("starting another process")?))
     }

@@ -97,12 +97,17 @@ impl Client {
 
     /// An endpoint with queues of 8 on one completion queue.
     pub(crate) fn ep(&self, kind: u32, cq: u32) -> Result<uapi::CreateEp, Errno> {
+        self.ep_of(kind, cq, 8)
+    }
+
+    /// The same with queues of another depth.
+    pub(crate) fn ep_of(&self, kind: u32, cq: u32, depth: u32) -> Result<uapi::CreateEp, Errno> {
         let mut ep = uapi::CreateEp {
             kind,
             send_cq: cq,
             recv_cq: cq,
-            sq_depth: 8,
-            rq_depth: 8,
+            sq_depth: depth,
+            rq_depth: depth,
             max_ahs: 1,
             ..uapi::CreateEp::new()
         };

@@ -14,6 +14,7 @@ mod memory;
 mod objects;
 mod party;
 mod processes;
+mod queue_memory;
 mod read_only;
 mod rules;
 

@@ -1,28 +1,40 @@
 //! What users may have, and who is one: pinned memory and quotas, the memory cgroup, the device's mode. And with the same
-//! guests what is said of neighbours, and memory of other drivers.
+//! guests what is said of neighbours, and memory of other drivers. With another one, all the memory of queues that a user
+//! may have.
 
+use super::leaks::Footprint;
 use super::{check, dmabuf, peers, seen};
 use crate::lab::session::Lab;
-use crate::lab::suites::Tag::Ci;
+use crate::lab::suites::Tag::{Ci, Full};
 use crate::lab::suites::net::SETTLE;
 use crate::lab::suites::{Group, Outcome, rdma};
 use anyhow::{Context, Result, bail};
 
-pub(super) const GROUPS: &[Group] = &[Group {
-    name: "users",
-    topology: "pair,lanes=1",
-    plan: |_| {},
-    prepare: rdma::prepare,
-    checks: &[
-        check("limits", Ci, limits),
-        check("memory-cgroup", Ci, memory_cgroup),
-        check("who-may-open", Ci, who_may_open),
-        check("dma-buf", Ci, dmabuf::dma_buf),
-        check("rules", Ci, peers::rules),
-        check("peers", Ci, peers::peers),
-        check("peers-after-reload", Ci, peers::peers_after_reload),
-    ],
-}];
+pub(super) const GROUPS: &[Group] = &[
+    Group {
+        name: "users",
+        topology: "pair,lanes=1",
+        plan: |_| {},
+        prepare: rdma::prepare,
+        checks: &[
+            check("limits", Ci, limits),
+            check("memory-cgroup", Ci, memory_cgroup),
+            check("who-may-open", Ci, who_may_open),
+            check("dma-buf", Ci, dmabuf::dma_buf),
+            check("rules", Ci, peers::rules),
+            check("peers", Ci, peers::peers),
+            check("peers-after-reload", Ci, peers::peers_after_reload),
+        ],
+    },
+    // One host, with more memory than its users may have in queues.
+    Group {
+        name: "queue-memory",
+        topology: "none,hosts=1",
+        plan: |plan| plan.memory_mib = 1536,
+        prepare: |lab| rdma::load(lab),
+        checks: &[check("of-a-user", Full, queue_memory_of_a_user)],
+    },
+];
 
 /// Some of the checks of the ABI.
 pub(super) fn uapi(lab: &Lab, filter: &str) -> Result<Outcome> {
@@ -63,6 +75,17 @@ fn memory_cgroup(lab: &mut Lab) -> Result<Outcome> {
         queues >> 10,
         charged >> 10
     ))
+}
+
+/// A user who takes all there is for one is refused more, others are not; and all of it comes back.
+fn queue_memory_of_a_user(lab: &mut Lab) -> Result<Outcome> {
+    let guest = lab.guest(0)?;
+    // What the first message has the kernel make for good is no leak.
+    guest.sh("usb4-uapi --act greet-itself")?;
+    let before = Footprint::of(guest)?;
+    let text = guest.sh_for("usb4-uapi --act exhaust-queue-memory", rdma::LONG)?;
+    before.is_what_is_left_in(guest)?;
+    seen(text)
 }
 
 /// A user of no account.
