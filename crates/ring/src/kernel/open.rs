@@ -75,7 +75,7 @@ fn remedy(path: &str) -> String {
     match owner.and_then(|(mode, gid)| member_of(mode, gid, &groups)) {
         Some(group) => format!("join its group (usermod -aG {group} USER) and log in again"),
         None => format!(
-            "give it to a group of yours, in /etc/udev/rules.d/60-usb4-rdma.rules: KERNEL==\"{name}\", \
+            "give it to a group of yours, in /etc/udev/rules.d/61-usb4-rdma-local.rules: KERNEL==\"{name}\", \
              GROUP=\"GROUP\", MODE=\"0660\""
         ),
     }
