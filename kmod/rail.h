@@ -16,6 +16,9 @@
 /* Control messages that can wait; more are lost, as on the cable. */
 #define INBOX		8
 
+/* When to look for a ring or memory again that could not be had. */
+#define RETRY_MS	2000
+
 /* Bits of &u4_rail.events. */
 enum {
 	EVENT_CLOSE,		/* say BYE and end */
@@ -132,6 +135,12 @@ extern spinlock_t u4_rails_lock;
 /* rail.c */
 void u4_rail_kick(struct u4_rail *rail);
 void u4_rail_refusal(const struct u4_rail *rail, char text[U4_REFUSAL]);
+
+/* rings.c */
+bool u4_rings_get(struct u4_rail *rail);
+void u4_rings_put(struct u4_rail *rail);
+void u4_rings_ask(struct u4_rail *rail);
+void u4_rings_give_way(struct u4_rail *rail);
 
 /* rails.c */
 int u4_rails_add(struct u4_rail *rail);

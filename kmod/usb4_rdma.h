@@ -11,7 +11,7 @@
  *                          destroys one; mutex
  *   rail->work             a work item does not run twice at a time: the
  *                          state machine, paths and rings of a rail
- *   rings_lock             which rails have rings (rail.c); mutex
+ *   rings_lock             which rails have rings (rings.c); mutex
  *   u4_links_lock          links, and which rails they have; mutex
  *   the core's own         see crates/device; spinlocks
  *   pool->lock             free receive buffers; spinlock, a leaf but for

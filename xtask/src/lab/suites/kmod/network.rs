@@ -93,7 +93,7 @@ fn both(lab: &mut Lab) -> Result<Outcome> {
     ))
 }
 
-/// What the kernel says of a rail that has no ring (kmod/rail.c).
+/// What the kernel says of a rail that has no ring (kmod/rings.c).
 const NO_RING: &str = "has no ring left";
 
 /// A second rail finds no ring: it says so once, names the holder, and gets the ring when the first one goes.
@@ -139,10 +139,10 @@ fn no_ring(lab: &mut Lab) -> Result<Outcome> {
     ))
 }
 
-/// More than one try for what a rail lacks takes (`RETRY_MS` in kmod/rail.c).
+/// More than one try for what a rail lacks takes (`RETRY_MS` in kmod/rail.h).
 const TRIES: Duration = Duration::from_secs(5);
 
-/// What the kernel says of a rail that has no memory for frames (kmod/rail.c).
+/// What the kernel says of a rail that has no memory for frames (kmod/rings.c).
 const NO_BUFFERS: &str = "no frame buffers";
 
 /// A second rail finds no memory for its frames: it says so once, and gets it when the first one goes. One that waits can
