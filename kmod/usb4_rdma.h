@@ -204,11 +204,13 @@ void u4_trace_core_end(void);
 
 /* sysfs.c */
 extern const struct attribute_group *u4_device_groups[];
-extern const struct attribute_group *u4_rail_groups[];
 int u4_sysfs_init(void);
 void u4_sysfs_exit(void);
 int u4_sysfs_add(struct u4_link *link);
 void u4_sysfs_remove(struct u4_link *link);
+
+/* sysfs_rail.c */
+extern const struct attribute_group *u4_rail_groups[];
 
 /* chardev.c */
 struct device *u4_chardev_device(void);
