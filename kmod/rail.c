@@ -368,8 +368,7 @@ static void rail_work(struct work_struct *work)
 			return;
 		}
 		if (!u4_rings_get(rail)) {
-			if (rail->error == -EBUSY &&
-			    READ_ONCE(rail->inbox_count))
+			if (READ_ONCE(rail->inbox_count))
 				u4_rings_ask(rail);
 			again(rail, msecs_to_jiffies(RETRY_MS));
 			return;

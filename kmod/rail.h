@@ -29,7 +29,7 @@ enum {
 	EVENT_JUDGE,		/* the rules have changed (peers.c) */
 	EVENT_SILENT,		/* the peer answers nothing on the rail */
 	EVENT_STALLED,		/* the transmit ring does not move */
-	EVENT_YIELD,		/* another rail has a use for the rings */
+	EVENT_YIELD,		/* another rail has a use for the rings: @wanted */
 };
 
 /**
@@ -57,6 +57,8 @@ enum {
  * @opened: @port has them
  * @heard_at: when the other end has last said something that is no refusal, or
  *	@opened began, in jiffies; under u4_rails_lock
+ * @wanted: the error of another rail that could have them instead, with
+ *	EVENT_YIELD; under u4_rails_lock
  * @complained: it has been said that it has not
  * @error: why it has not, or why there was no link for its last session; 0 if
  *	it has, and there was
@@ -99,6 +101,7 @@ struct u4_rail {
 	struct u4_port port;
 	bool opened;
 	unsigned long heard_at;
+	int wanted;
 	bool complained;
 	int error;
 	const char *ended;

@@ -14,7 +14,7 @@
 
 #include "rail.h"
 
-/* How long a rail nobody is heard on keeps a ring that another one could use. */
+/* How long a rail nobody is heard on keeps what another one could use. */
 #define YIELD_MS	1000
 
 /* The service of hosts that want a network over the cable (thunderbolt_net). */
@@ -202,13 +202,20 @@ bool u4_rings_get(struct u4_rail *rail)
 	return false;
 }
 
+/* Rings are a controller's, memory is everybody's. */
+static bool has_what_lacks(struct u4_rail *other, struct u4_rail *rail)
+{
+	return other->opened &&
+	       (rail->error != -EBUSY || to_nhi(other) == to_nhi(rail));
+}
+
 /**
- * u4_rings_ask() - have another rail give its ring away
- * @rail: a rail without a ring, on which the peer is heard
+ * u4_rings_ask() - have another rail give its ring and buffers away
+ * @rail: a rail that could not get them, on which the peer is heard
  *
- * Two hosts that have one ring each for two cables may have chosen different
- * ones. So a rail that has one, and on which nobody is heard, is to give it away.
- * When, is left to chance, lest both hosts do.
+ * Two hosts that have one ring each for two cables, or memory for one, may have
+ * chosen different ones. So a rail that has them, and on which nobody is heard, is
+ * to give them away. When, is left to chance, lest both hosts do.
  */
 void u4_rings_ask(struct u4_rail *rail)
 {
@@ -219,10 +226,10 @@ void u4_rings_ask(struct u4_rail *rail)
 	spin_lock(&u4_rails_lock);
 	rail->inbox_count = 0;
 	list_for_each_entry(other, &u4_rails, list) {
-		if (to_nhi(other) != to_nhi(rail) || !other->opened ||
-		    other->link_up ||
+		if (!has_what_lacks(other, rail) || other->link_up ||
 		    time_before(jiffies, other->heard_at + patience))
 			continue;
+		other->wanted = rail->error;
 		set_bit(EVENT_YIELD, &other->events);
 		u4_rail_kick(other);
 		break;
@@ -231,15 +238,22 @@ void u4_rings_ask(struct u4_rail *rail)
 }
 
 /**
- * u4_rings_give_way() - give the ring away if that was asked for
+ * u4_rings_give_way() - give ring and buffers away if that was asked for
  * @rail: the rail, without a session
  *
- * It is to be had again later.
+ * They are to be had again later.
  */
 void u4_rings_give_way(struct u4_rail *rail)
 {
+	int wanted;
+
 	if (!test_and_clear_bit(EVENT_YIELD, &rail->events))
 		return;
+	spin_lock(&u4_rails_lock);
+	wanted = rail->wanted;
+	spin_unlock(&u4_rails_lock);
 	rail->rest_until = jiffies + msecs_to_jiffies(RETRY_MS);
 	u4_rings_put(rail);
+	/* Why it has none now. */
+	WRITE_ONCE(rail->error, wanted);
 }

@@ -1,7 +1,7 @@
 //! thunderbolt_net and our module on the same controllers: each keeps its rings, whoever came first.
 
 use super::{check, seen};
-use crate::lab::session::Lab;
+use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::Tag::{Ci, Full};
 use crate::lab::suites::load::{Load, MOVING};
 use crate::lab::suites::net::{self, SETTLE};
@@ -45,7 +45,10 @@ pub(super) const GROUPS: &[Group] = &[
         topology: "pair2,lanes=1",
         plan: |plan| plan.parameters = "swiotlb=8192,force".to_string(),
         prepare: |_| Ok(()),
-        checks: &[check("waits-and-gets-them", Full, no_buffers)],
+        checks: &[
+            check("waits-and-gets-them", Full, no_buffers),
+            check("both-take-the-same-cable", Full, same_cable),
+        ],
     },
 ];
 
@@ -104,7 +107,7 @@ fn no_ring(lab: &mut Lab) -> Result<Outcome> {
     }
     let from = rdma::ends(lab);
     rdma::load(lab)?;
-    rdma::up(lab, &from)?;
+    let up = rdma::said(lab, &from, rdma::UP)?;
     let mut lines = vec![];
     for (guest, from) in lab.guests().iter().zip(&from) {
         let at = guest.console.wait(NO_RING, *from, SETTLE)?;
@@ -114,12 +117,9 @@ fn no_ring(lab: &mut Lab) -> Result<Outcome> {
         guest.until(waits, SETTLE)?;
     }
     rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
-    let from = rdma::ends(lab);
     rdma::pass(lab.guests(), TRIES)?;
-    for (guest, from) in lab.guests().iter().zip(&from) {
-        if guest.console.wait(NO_RING, *from, Duration::ZERO).is_ok() {
-            bail!("guest {} says more than once {NO_RING:?}", guest.number);
-        }
+    for (guest, up) in lab.guests().iter().zip(up) {
+        once_each(guest, up, NO_RING)?;
     }
     // Whichever rail has the ring.
     let holder = lab
@@ -176,6 +176,26 @@ fn no_buffers(lab: &mut Lab) -> Result<Outcome> {
     seen(format!("{line:?}; when the first cable is pulled, {answered}"))
 }
 
+/// One guest gives a cable up, and has memory for the other one then; the peer's is where nobody answers any more.
+fn same_cable(lab: &mut Lab) -> Result<Outcome> {
+    const DRIVER: &str = "/sys/bus/thunderbolt/drivers/usb4_rdma";
+    let from = rdma::ends(lab);
+    rdma::load(lab)?;
+    rdma::up(lab, &from)?;
+    let guest = lab.guest(0)?;
+    let service = guest
+        .sh("cd /sys/bus/thunderbolt/devices && dirname $(grep -lx up */usb4_rdma/state) | cut -d/ -f1")?;
+    let from = rdma::ends(lab);
+    guest.sh(&format!("echo {service} > {DRIVER}/unbind"))?;
+    rdma::down(lab, &from)?;
+    rdma::up(lab, &from)?;
+    let answered = rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
+    for guest in lab.guests() {
+        guest.sh_for("rmmod usb4_rdma", SETTLE)?;
+    }
+    seen(format!("without {service}, {answered}"))
+}
+
 /// Waits until every guest has a rail without buffers, and returns what one has said: once, whatever it has tried since.
 fn waits_for_buffers(lab: &Lab, from: &[usize]) -> Result<String> {
     let at = rdma::said(lab, from, NO_BUFFERS)?;
@@ -183,14 +203,25 @@ fn waits_for_buffers(lab: &Lab, from: &[usize]) -> Result<String> {
     let mut line = String::new();
     for (guest, at) in lab.guests().iter().zip(at) {
         guest.sh("grep -q no-buffers /sys/bus/thunderbolt/devices/*/usb4_rdma/state")?;
+        once_each(guest, at, NO_BUFFERS)?;
         let said = guest.console.lines(at);
-        let count = said.iter().filter(|line| line.contains(NO_BUFFERS)).count();
-        if count != 1 {
-            bail!("guest {} has said {count} times {NO_BUFFERS:?}", guest.number);
-        }
         line = said.first().map_or("", |line| message(line)).to_string();
     }
     Ok(line)
+}
+
+/// No rail of a guest has said it twice from that line on. One that has given way says it after another one has.
+fn once_each(guest: &Guest, from: usize, what: &str) -> Result<()> {
+    let lines = guest.console.lines(from);
+    let said = lines.iter().filter(|line| line.contains(what));
+    let mut rails: Vec<&str> = said
+        .map(|line| message(line).split(": ").next().unwrap_or_default())
+        .collect();
+    rails.sort_unstable();
+    if let Some([rail, _]) = rails.windows(2).find(|two| two[0] == two[1]) {
+        bail!("guest {}: {rail} says more than once {what:?}", guest.number);
+    }
+    Ok(())
 }
 
 /// A line without its time.
