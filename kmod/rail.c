@@ -235,6 +235,7 @@ static void silent(struct u4_rail *rail)
 static void feed(struct u4_rail *rail)
 {
 	u8 message[USB4_CORE_CONTROL];
+	u32 i;
 
 	if (test_and_clear_bit(EVENT_CLOSE, &rail->events))
 		usb4_core_rail_event(rail->fsm, rail->xd->is_unplugged ?
@@ -268,7 +269,12 @@ static void feed(struct u4_rail *rail)
 	if (test_and_clear_bit(EVENT_JUDGE, &rail->events))
 		judge(rail);
 	carry_out(rail);
-	while (take_message(rail, message)) {
+	/*
+	 * No more than there can have been when this began: what comes meanwhile
+	 * has the work item queued again. A peer that never stops talking is not
+	 * to keep it from events and deadlines.
+	 */
+	for (i = 0; i < INBOX && take_message(rail, message); i++) {
 		take_control(rail, message);
 		carry_out(rail);
 	}

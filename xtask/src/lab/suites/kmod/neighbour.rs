@@ -2,6 +2,7 @@
 //! believed, and nobody is disturbed.
 
 use super::{check, seen};
+use crate::lab::agent::{Output, Said};
 use crate::lab::emulator::Emulator;
 use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::RING;
@@ -15,7 +16,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use usb4_nhi_control::capture::{Kind, Reader};
 use usb4_nhi_model::{Nhi, Place};
 use usb4_wire::{CONTROL_LEN, Control, ControlKind, NodeId};
@@ -29,6 +30,7 @@ pub(super) const GROUPS: &[Group] = &[
         checks: &[
             check("forged-frames", Ci, forged_frames),
             check("forged-control", Ci, forged_control),
+            check("control-flood", Ci, control_flood),
         ],
     },
     // A peer that has a session knows what its own frames must carry. It can end that session, and no other.
@@ -217,33 +219,35 @@ fn packet(template: &[u8], message: &[u8]) -> String {
     hex(&bytes)
 }
 
+/// Has the link brought up once more; returns the control messages that were handed to guests meanwhile.
+fn bring_up(lab: &mut Lab) -> Result<Vec<(Heard, Control)>> {
+    let file = lab.logs.join("bring-up.pcapng");
+    let from = rdma::ends(lab);
+    let (guests, emulator) = lab.parts();
+    let heard = heard(emulator, &file, |emulator| {
+        emulator.ask("unplug 0")?;
+        for (guest, from) in guests.iter().zip(&from) {
+            guest.console.wait(rdma::DOWN, *from, SETTLE)?;
+        }
+        emulator.ask("plug 0")?;
+        for (guest, from) in guests.iter().zip(&from) {
+            let down = guest.console.wait(rdma::DOWN, *from, SETTLE)?;
+            guest.console.wait(rdma::UP, down, SETTLE)?;
+        }
+        Ok(())
+    })?;
+    let control = heard.into_iter().filter(|heard| heard.control);
+    let messages = control.filter_map(|heard| message(&heard.bytes).map(|message| (heard, message)));
+    Ok(messages.collect())
+}
+
 /// Control messages of an earlier session again, of a foreign host, of this host itself, with other tags and nonces; and
 /// some that are none.
 fn forged_control(lab: &mut Lab) -> Result<Outcome> {
-    let file = lab.logs.join("bring-up.pcapng");
     let mut messages = vec![];
     // The second session is the one that is on when the messages of the first come again.
     for _ in 0..2 {
-        let from = rdma::ends(lab);
-        let (guests, emulator) = lab.parts();
-        let heard = heard(emulator, &file, |emulator| {
-            emulator.ask("unplug 0")?;
-            for (guest, from) in guests.iter().zip(&from) {
-                guest.console.wait(rdma::DOWN, *from, SETTLE)?;
-            }
-            emulator.ask("plug 0")?;
-            for (guest, from) in guests.iter().zip(&from) {
-                let down = guest.console.wait(rdma::DOWN, *from, SETTLE)?;
-                guest.console.wait(rdma::UP, down, SETTLE)?;
-            }
-            Ok(())
-        })?;
-        messages.extend(
-            heard
-                .into_iter()
-                .filter(|heard| heard.control)
-                .filter_map(|heard| message(&heard.bytes).map(|message| (heard, message))),
-        );
+        messages.extend(bring_up(lab)?);
     }
     let kinds = [
         ControlKind::Offer,
@@ -290,6 +294,67 @@ fn forged_control(lab: &mut Lab) -> Result<Outcome> {
             "{sent} forged control messages, {bad} of them malformed; {counted:?}"
         ))
     })
+}
+
+/// Offers, each of which is answered, faster than they can be. Meanwhile the module does what it is told: it leaves.
+fn control_flood(lab: &mut Lab) -> Result<Outcome> {
+    let messages = bring_up(lab)?;
+    let offer = |(heard, message): &&(Heard, Control)| heard.nhi == 0 && message.kind == ControlKind::Offer;
+    let (heard, offer) = messages.iter().find(offer).context("no offer was recorded")?;
+    let (guests, emulator) = lab.parts();
+    let [one, other] = guests else {
+        bail!("two guests are wanted");
+    };
+    let from = other.console.len();
+    let words = leaves_in_flood(one, emulator, &heard.bytes, offer)?;
+    other.console.wait(rdma::DOWN, from, SETTLE)?;
+    let from = rdma::ends(lab);
+    rdma::load(lab)?;
+    rdma::up(lab, &from)?;
+    let answered = rdma::ping(lab.guest(0)?, lab.guest(1)?, 20)?;
+    seen(format!("{words}; loaded again, {answered}"))
+}
+
+/// Floods guest 0 with offers until its module has been unloaded.
+fn leaves_in_flood(
+    guest: &Guest,
+    emulator: &mut Emulator,
+    template: &[u8],
+    offer: &Control,
+) -> Result<String> {
+    const BOUND: Duration = Duration::from_secs(30);
+    let mut random = Random::new(4);
+    let mut sent: u32 = 0;
+    let mut flood = |emulator: &mut Emulator| {
+        for _ in 0..64 {
+            let mut forged = *offer;
+            forged.body.nonce = random.next() | 1;
+            let packet = packet(template, &forged.emit(crc32c::crc32c_append));
+            // A ring that has no buffer at this moment takes none.
+            let taken = emulator.ask(&format!("inject control 0 {XDOMAIN_REQUEST} {packet}"));
+            sent += u32::from(taken.is_ok());
+        }
+        sent
+    };
+    let before = Counted::of(guest)?;
+    flood(emulator);
+    before.and(guest, 16)?;
+    let began = Instant::now();
+    let mut leaving = guest.start(&["rmmod", "usb4_rdma"])?;
+    loop {
+        let sent = flood(emulator);
+        let took = began.elapsed();
+        if let Said::End(end) = leaving.said(Duration::ZERO)? {
+            let output = Output::silent(end);
+            if !output.ok() {
+                bail!("rmmod: {output}");
+            }
+            return Ok(format!("{sent} offers, and rmmod took {} ms", took.as_millis()));
+        }
+        if took > BOUND {
+            bail!("rmmod has not come back in {BOUND:?}, in which {sent} offers were made");
+        }
+    }
 }
 
 /// Messages a guest has room for (`INBOX` in kmod/rail.h is 8, `TB_CTL_RX_PKG_COUNT` in drivers/thunderbolt/ctl.c 10), but
