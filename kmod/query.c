@@ -49,7 +49,7 @@ int u4_source(struct u4_client *client, void *data)
 		return -EOPNOTSUPP;
 	if (arg->reserved)
 		return -EINVAL;
-	ret = usb4_core_source(u4_core, arg->src, &addr);
+	ret = usb4_core_source(u4_core, client->id, arg->src, &addr);
 	if (ret)
 		return ret;
 	u4_to_user(&arg->addr, &addr);

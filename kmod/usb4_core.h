@@ -513,7 +513,7 @@ s32 usb4_core_create_ah(const struct usb4_core *core, u32 client, u32 ep,
 			u32 *ah);
 s32 usb4_core_destroy_ah(const struct usb4_core *core, u32 client, u32 ep,
 			 u32 ah);
-s32 usb4_core_source(const struct usb4_core *core, u32 src,
+s32 usb4_core_source(const struct usb4_core *core, u32 client, u32 src,
 		     struct usb4_core_addr *addr);
 s32 usb4_core_register(const struct usb4_core *core,
 		       struct usb4_core_mr_params *params);

@@ -157,14 +157,14 @@ impl<H: Home> Host for LinkHost<'_, H> {
         if slot.state() != EndpointState::Ready {
             return Err(NakCode::Gone);
         }
-        let welcome = slot.rx.lock().as_ref().is_some_and(|rx| {
+        let client = slot.rx.lock().as_ref().and_then(|rx| {
             let for_me = rx.id == ep && rx.incarnation == dst_inc;
-            for_me && (rx.kind == EndpointKind::Datagram || rx.peer == Some(*src))
+            let welcome = for_me && (rx.kind == EndpointKind::Datagram || rx.peer == Some(*src));
+            welcome.then_some(rx.client)
         });
-        if !welcome {
-            return Err(NakCode::Gone);
-        }
-        let src = self.device.sources.lock().open(src).ok_or(NakCode::Resource)?;
+        let client = client.ok_or(NakCode::Gone)?;
+        let src = self.device.sources.lock().open(client, src);
+        let src = src.ok_or(NakCode::Resource)?;
         Ok(Target { ep: dst_ep, src })
     }
 
@@ -190,10 +190,11 @@ impl<H: Home> Host for LinkHost<'_, H> {
             RemoteAccess::Write => Access::REMOTE_WRITE,
             RemoteAccess::Atomic => Access::REMOTE_ATOMIC,
         };
-        let node = || self.device.source(target.src).map(|addr| addr.node);
+        let client = slot.client();
+        let node = || self.device.source(client, target.src).map(|addr| addr.node);
         self.device
             .regions
-            .acquire_remote(slot.client(), key, (addr, u64::from(len)), access, node)
+            .acquire_remote(client, key, (addr, u64::from(len)), access, node)
             .map_err(|denied| {
                 self.device.tell_idle(denied.0);
                 NakCode::Access

@@ -324,9 +324,10 @@ impl<H: Home> Device<H> {
         Ok(())
     }
 
-    /// The address behind a completion's `src`; remembered after the flow is closed, until the place is needed.
-    pub fn source(&self, src: u32) -> Option<EpAddr> {
-        self.sources.lock().get(src)
+    /// The address behind the `src` of a client's completion; remembered after the flow is closed, until the place is
+    /// needed.
+    pub fn source(&self, client: ClientId, src: u32) -> Option<EpAddr> {
+        self.sources.lock().get(client, src)
     }
 
     /// Closes the flows of all handles; returns how many handles there are.

@@ -193,8 +193,8 @@ pub extern "C" fn usb4_core_destroy_ah(core: &Core, client: u32, ep: u32, ah: u3
 
 /// See [`usb4_device::Device::source`].
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_source(core: &Core, src: u32, addr: &mut Addr) -> i32 {
-    match core.device.source(src) {
+pub extern "C" fn usb4_core_source(core: &Core, client: u32, src: u32, addr: &mut Addr) -> i32 {
+    match core.device.source(ClientId::from_raw(client), src) {
         Some(at) => {
             *addr = at.into();
             0

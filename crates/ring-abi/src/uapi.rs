@@ -80,7 +80,7 @@ pub const IOC_DESTROY_AH: u32 = number(0x06);
 pub const IOC_REG_MR: u32 = number(0x07);
 /// Deregisters it: [`DeregMr`].
 pub const IOC_DEREG_MR: u32 = number(0x08);
-/// The address behind a completion's source: [`Source`].
+/// The address behind the source of one of the client's completions: [`Source`].
 pub const IOC_SOURCE: u32 = number(0x09);
 /// The hosts at the other ends of the cables: [`Peers`].
 pub const IOC_PEERS: u32 = number(0x0a);

@@ -170,7 +170,7 @@ impl Inline {
 
     pub(crate) fn source(&self, source: u32) -> Option<EpAddr> {
         self.device.core.check_process().ok()?;
-        self.device.core.device.source(source)
+        self.device.core.device.source(self.client, source)
     }
 
     pub(crate) fn alloc(&self, len: usize, access: Access) -> Result<RegionParts, Error> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::world::{HELD_AT_WAKE, Memory, Shape, Side, User, World, add_link, deliver, pattern, rma, send};
-use usb4_device::{Access, EndpointKind, Keys, RegionConfig};
+use usb4_device::{Access, EndpointKind, Keys, Quota, RegionConfig};
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op, Sqe, cqe_flags, sqe_flags};
 
 const BASE: u64 = 0x10_0000;
@@ -41,7 +41,10 @@ fn messages_of_every_size_arrive_with_source_and_immediate() {
         assert_eq!((got.status(), got.len), (Some(CqeStatus::Ok), total), "{len}");
         assert_eq!(got.flags, cqe_flags::RECV | cqe_flags::IMM);
         assert_eq!(got.value, 0x1234_5678_9abc_def0);
-        assert_eq!(world.device(&b).source(got.src), Some(a.addr));
+        assert_eq!(world.device(&b).source(b.client, got.src), Some(a.addr));
+        let another = world.sides[1].device.add_client(Quota::UNLIMITED, None).unwrap();
+        assert_eq!(world.device(&b).source(another, got.src), None);
+        world.sides[1].device.remove_client(another, 0).unwrap();
         let bytes = to.bytes();
         assert_eq!(&bytes[..14], b"tag and things");
         assert_eq!(bytes[14..14 + len], pattern(len));

@@ -378,7 +378,7 @@ impl Connection {
                 core.destroy_ah(self.client, endpoint, request.u32(1), now())?;
                 device.core.nudge();
             }
-            Some(Op::Source) => match core.source(request.u32(0)) {
+            Some(Op::Source) => match core.source(self.client, request.u32(0)) {
                 Some(address) => reply.values(&protocol::address_args(&address)),
                 None => return Err(Error::Unreachable(NodeId::default())),
             },

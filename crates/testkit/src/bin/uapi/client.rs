@@ -143,6 +143,16 @@ impl Client {
         self.call(uapi::IOC_DESTROY_AH, &mut destroy)
     }
 
+    /// The address behind a completion's source.
+    pub(crate) fn source(&self, src: u32) -> Result<uapi::Addr, Errno> {
+        let mut source = uapi::Source {
+            src,
+            ..uapi::Source::new()
+        };
+        self.call(uapi::IOC_SOURCE, &mut source)?;
+        Ok(source.addr)
+    }
+
     pub(crate) fn reg(&self, addr: u64, len: u64, access: u32) -> Result<uapi::RegMr, Errno> {
         let mut mr = uapi::RegMr {
             addr,

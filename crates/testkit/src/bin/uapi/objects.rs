@@ -12,6 +12,7 @@ use usb4_ring_abi::{ARMED, FLAGS_WORD, PRODUCER_WORD, uapi};
 
 use crate::Rig;
 use crate::client::{Client, NOTHING, refused};
+use crate::hostile;
 
 pub(crate) fn depths_and_descriptors_of_completion_queues_are_checked(rig: &Rig) -> Result<()> {
     let client = Client::open(rig)?;
@@ -298,7 +299,14 @@ pub(crate) fn what_another_client_has_is_not_there(rig: &Rig) -> Result<()> {
         Errno::INVAL,
     )?;
     mine.dereg(key)?;
-    Ok(())
+    let mut party = hostile::loner(rig)?;
+    hostile::greet_itself(&mut party)?;
+    let (source, addr) = (party.source()?, party.ep.addr);
+    ensure!(
+        party.client.source(source)? == addr,
+        "who has sent, by its own completion"
+    );
+    refused("who has sent to it", other.source(source), Errno::NOENT)
 }
 
 pub(crate) fn a_quota_is_what_info_says(rig: &Rig) -> Result<()> {

@@ -117,10 +117,19 @@ impl Party {
 
     /// Status of the completion taken last.
     fn status(&self) -> Result<u8> {
+        Ok(self.word(1)?.to_le_bytes()[1])
+    }
+
+    /// Source of the completion taken last.
+    pub(crate) fn source(&self) -> Result<u32> {
+        Ok(u32::try_from(self.word(3)? & u64::from(u32::MAX))?)
+    }
+
+    /// A word of the completion taken last.
+    fn word(&self, number: usize) -> Result<u64> {
         let at = usize::try_from((self.got - 1) % 64)?;
-        let word = self.maps[2].words().get(32 + 4 * at + 1);
-        let word = word.context("a queue of 64 is larger")?.load(Ordering::Relaxed);
-        Ok(word.to_le_bytes()[1])
+        let word = self.maps[2].words().get(32 + 4 * at + number);
+        Ok(word.context("a queue of 64 is larger")?.load(Ordering::Relaxed))
     }
 
     fn is_empty(&self) -> bool {
