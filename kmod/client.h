@@ -16,8 +16,9 @@
 #include "usb4_ring.h"
 
 /*
- * Queue memory of one client: enough for sixteen endpoints with queues of the
- * largest depth, or all it may have with usual ones.
+ * Queue memory of one client, and its endpoints' room for address handles: enough
+ * for sixteen endpoints with queues of the largest depth, or all it may have with
+ * usual ones.
  */
 #define U4_QUEUE_BYTES	(128UL << 20)
 
@@ -73,6 +74,7 @@ struct u4_cq {
  * @sq: memory of its submission queue
  * @rq: memory of its receive queue
  * @memory: what the core keeps for it
+ * @bytes: bytes of that
  * @sq_number: of the submission queue's mapping
  * @rq_number: of the receive queue's mapping
  * @connected: it is of that kind
@@ -81,6 +83,7 @@ struct u4_ep {
 	struct u4_queue *sq;
 	struct u4_queue *rq;
 	void *memory;
+	size_t bytes;
 	u32 sq_number;
 	u32 rq_number;
 	bool connected;
@@ -91,7 +94,7 @@ struct u4_ep {
  * @ref: of each of the clients
  * @uid: who
  * @clients: how many have not ended, under the lock of the list of clients
- * @queue_bytes: bytes of their queue memory that are not freed
+ * @queue_bytes: bytes of their memory that are not freed: &u4_client.queue_bytes
  */
 struct u4_user {
 	struct kref ref;
@@ -120,7 +123,8 @@ enum {
  * @eps: endpoints, by name
  * @mrs: memory regions, by local key; a value entry each
  * @queues: queue memory, by number of its mapping
- * @queue_bytes: bytes of it, and of what was destroyed and is mapped still
+ * @queue_bytes: bytes of it, and of what was destroyed and is mapped still; and of
+ *	endpoints' room for address handles
  */
 struct u4_client {
 	struct list_head list;

@@ -15,7 +15,7 @@
 /* Queues */
 
 /* Memory that nobody but its clients knows of is to have an end for a user. */
-static bool charge_queue(struct u4_client *client, size_t bytes)
+static bool charge(struct u4_client *client, size_t bytes)
 {
 	atomic_long_t *own = &client->queue_bytes;
 	atomic_long_t *all = &client->user->queue_bytes;
@@ -34,7 +34,7 @@ err_own:
 	return false;
 }
 
-static void uncharge_queue(struct u4_client *client, size_t bytes)
+static void uncharge(struct u4_client *client, size_t bytes)
 {
 	atomic_long_sub(bytes, &client->user->queue_bytes);
 	atomic_long_sub(bytes, &client->queue_bytes);
@@ -45,7 +45,7 @@ static void free_queue(struct kref *ref)
 	struct u4_queue *queue = container_of(ref, struct u4_queue, ref);
 
 	vfree(queue->words);
-	uncharge_queue(queue->client, queue->bytes);
+	uncharge(queue->client, queue->bytes);
 	kfree(queue);
 }
 
@@ -114,7 +114,7 @@ static struct u4_queue *new_queue(struct u4_client *client, u32 kind,
 
 	if (!bytes)
 		return ERR_PTR(-EINVAL);
-	if (!charge_queue(client, bytes))
+	if (!charge(client, bytes))
 		return ERR_PTR(-EDQUOT);
 	queue = kzalloc_obj(*queue, GFP_KERNEL_ACCOUNT);
 	if (!queue)
@@ -136,7 +136,7 @@ err_words:
 err_queue:
 	kfree(queue);
 err_charge:
-	uncharge_queue(client, bytes);
+	uncharge(client, bytes);
 	return ERR_PTR(ret);
 }
 
@@ -330,6 +330,7 @@ void u4_ep_free(struct u4_client *client, struct u4_ep *ep)
 	drop_queue(client, ep->rq, ep->rq_number);
 	drop_queue(client, ep->sq, ep->sq_number);
 	kvfree(ep->memory);
+	uncharge(client, ep->bytes);
 	kfree(ep);
 }
 
@@ -343,9 +344,14 @@ static struct u4_ep *new_ep(struct u4_client *client,
 	if (!ep)
 		return ERR_PTR(ret);
 	ep->connected = arg->kind == USB4_RING_EP_CONNECTED;
-	ep->memory = kvzalloc(usb4_core_ep_size(handles), GFP_KERNEL_ACCOUNT);
-	if (!ep->memory)
+	ep->bytes = usb4_core_ep_size(handles);
+	if (!charge(client, ep->bytes)) {
+		ret = -EDQUOT;
 		goto err_ep;
+	}
+	ep->memory = kvzalloc(ep->bytes, GFP_KERNEL_ACCOUNT);
+	if (!ep->memory)
+		goto err_charge;
 	ep->sq = new_queue(client, USB4_CORE_QUEUE_SQ, arg->sq_depth,
 			   &ep->sq_number);
 	if (IS_ERR(ep->sq)) {
@@ -364,6 +370,8 @@ err_sq:
 	drop_queue(client, ep->sq, ep->sq_number);
 err_memory:
 	kvfree(ep->memory);
+err_charge:
+	uncharge(client, ep->bytes);
 err_ep:
 	kfree(ep);
 	return ERR_PTR(ret);
@@ -417,7 +425,7 @@ int u4_create_ep(struct u4_client *client, void *data)
 		.rq = lend_queue(ep->rq),
 		.handles = handles,
 		.memory = ep->memory,
-		.size = usb4_core_ep_size(handles),
+		.size = ep->bytes,
 	};
 	ret = usb4_core_create_ep(u4_core, &params, &id, &addr);
 	if (ret)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use usb4_ring_abi::uapi;
+use usb4_ring_abi::{MAX_DEPTH, uapi};
 
 use crate::Rig;
 use crate::acts::{self, Act, Other};
@@ -179,6 +179,41 @@ pub(crate) fn queue_memory_counts_until_it_is_unmapped(rig: &Rig) -> Result<()> 
     maps.push(destroyed().context("in the place of one that was unmapped")?);
     drop(maps);
     drop(destroyed().context("after all were unmapped")?);
+    Ok(())
+}
+
+pub(crate) fn room_for_address_handles_counts(rig: &Rig) -> Result<()> {
+    /// With as many handles as there may be, endpoints that take more than a process may have of 128 MiB.
+    const MOST: usize = 64;
+    let client = Client::open(rig)?;
+    let cq = client.cq(8)?.cq;
+    let large = || -> Result<u32, Errno> {
+        let mut ep = uapi::CreateEp {
+            send_cq: cq,
+            recv_cq: cq,
+            sq_depth: 8,
+            rq_depth: 8,
+            max_ahs: MAX_DEPTH,
+            ..uapi::CreateEp::new()
+        };
+        client.call(uapi::IOC_CREATE_EP, &mut ep)?;
+        Ok(ep.ep)
+    };
+    let mut eps = vec![];
+    let full = loop {
+        match large() {
+            Ok(ep) => eps.push(ep),
+            Err(errno) => break errno,
+        }
+        ensure!(
+            eps.len() < MOST,
+            "{MOST} endpoints with room for {MAX_DEPTH} handles, and no end"
+        );
+    };
+    ensure!(full == Errno::DQUOT, "{full:?} after {} endpoints", eps.len());
+    let last = eps.pop().context("not one endpoint")?;
+    client.destroy(uapi::IOC_DESTROY_EP, last)?;
+    large().context("in the place of one that was destroyed")?;
     Ok(())
 }
 

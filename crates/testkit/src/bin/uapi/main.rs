@@ -94,6 +94,7 @@ fn checks() -> impl Iterator<Item = Check> {
         limits::pinned_memory_has_the_limit_of_its_process,
         limits::all_clients_of_a_user_have_a_quota_together,
         limits::queue_memory_counts_until_it_is_unmapped,
+        limits::room_for_address_handles_counts,
         limits::who_may_exceed_a_user_s_quota_counts_all_the_same,
         limits::a_process_that_becomes_another_keeps_nothing_pinned,
         limits::a_process_that_dies_keeps_nothing_pinned,
