@@ -91,12 +91,14 @@ struct u4_ep {
 
 /**
  * struct u4_user - somebody with clients
+ * @list: on the list of users
  * @ref: of each of the clients
  * @uid: who
  * @clients: how many have not ended, under the lock of the list of clients
  * @queue_bytes: bytes of their memory that are not freed: &u4_client.queue_bytes
  */
 struct u4_user {
+	struct list_head list;
 	struct kref ref;
 	kuid_t uid;
 	u32 clients;

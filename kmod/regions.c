@@ -17,7 +17,8 @@
 #define LINGERING	XA_MARK_0
 
 static LIST_HEAD(u4_clients);
-static DEFINE_MUTEX(u4_clients_lock);
+static LIST_HEAD(u4_users);
+static DEFINE_MUTEX(u4_clients_lock);	/* both */
 
 static int check_reg_mr(const struct usb4_ring_reg_mr *arg)
 {
@@ -147,9 +148,14 @@ void usb4_home_region_idle(u32 client)
 	schedule_work(&u4_reclaim_work);
 }
 
+/* With the lists' lock, which this gives back. */
 static void free_user(struct kref *ref)
 {
-	kfree(container_of(ref, struct u4_user, ref));
+	struct u4_user *user = container_of(ref, struct u4_user, ref);
+
+	list_del(&user->list);
+	mutex_unlock(&u4_clients_lock);
+	kfree(user);
 }
 
 /**
@@ -158,19 +164,22 @@ static void free_user(struct kref *ref)
  */
 void u4_user_put(struct u4_user *user)
 {
-	kref_put(&user->ref, free_user);
+	kref_put_mutex(&user->ref, free_user, &u4_clients_lock);
 }
 
-/* With the list's lock, which keeps the clients on it and so their users. */
+/*
+ * With the lists' lock, which keeps users. One whose clients have all ended is the
+ * same still while a child has queues of theirs mapped, if it was let have them
+ * (MADV_DOFORK).
+ */
 static struct u4_user *get_user_of(kuid_t uid)
 {
-	struct u4_client *other;
 	struct u4_user *user;
 
-	list_for_each_entry(other, &u4_clients, list) {
-		if (uid_eq(other->user->uid, uid)) {
-			kref_get(&other->user->ref);
-			return other->user;
+	list_for_each_entry(user, &u4_users, list) {
+		if (uid_eq(user->uid, uid)) {
+			kref_get(&user->ref);
+			return user;
 		}
 	}
 	user = kzalloc_obj(*user, GFP_KERNEL_ACCOUNT);
@@ -178,6 +187,7 @@ static struct u4_user *get_user_of(kuid_t uid)
 		return NULL;
 	kref_init(&user->ref);
 	user->uid = uid;
+	list_add(&user->list, &u4_users);
 	return user;
 }
 
@@ -189,22 +199,25 @@ static struct u4_user *get_user_of(kuid_t uid)
  */
 int u4_regions_add(struct u4_client *client)
 {
-	int ret = 0;
+	struct u4_user *user;
+	bool full;
 
 	mutex_lock(&u4_clients_lock);
-	client->user = get_user_of(current_uid());
-	if (!client->user) {
-		ret = -ENOMEM;
-	} else if (client->user->clients >= U4_USER_CLIENTS &&
-		   !client->exempt) {
-		u4_user_put(client->user);
-		ret = -ENOSPC;
-	} else {
-		client->user->clients++;
+	user = get_user_of(current_uid());
+	full = user && user->clients >= U4_USER_CLIENTS && !client->exempt;
+	if (user && !full) {
+		user->clients++;
+		client->user = user;
 		list_add(&client->list, &u4_clients);
 	}
 	mutex_unlock(&u4_clients_lock);
-	return ret;
+	if (!user)
+		return -ENOMEM;
+	if (full) {
+		u4_user_put(user);
+		return -ENOSPC;
+	}
+	return 0;
 }
 
 /**
