@@ -8,6 +8,9 @@
 )]
 
 #[allow(dead_code, reason = "shared with the other tests")]
+#[path = "device/home.rs"]
+mod home;
+#[allow(dead_code, reason = "shared with the other tests")]
 #[path = "device/world.rs"]
 mod world;
 
@@ -15,12 +18,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use home::{Memory, TestHome};
 use usb4_device::{
     Access, Device, DeviceConfig, DeviceStorage, EndpointConfig, EndpointKind, Quota, Scratch,
 };
 use usb4_engine::{EpAddr, LinkConfig, LinkStorage, NodeId, Slab};
 use usb4_ring_abi::{Cqe, Rqe, Sqe};
-use world::{Memory, TestHome, World, cq_config, send, words};
+use world::{World, cq_config, send, words};
 
 /// Design budget: NCCL opens six connections per communicator.
 const BUDGET: usize = 4096;

@@ -3,7 +3,8 @@
 use usb4_device::{Access, DeviceError, EndpointKind, EndpointState};
 use usb4_ring_abi::{CqeStatus, Op};
 
-use crate::world::{Memory, User, World, rma, send};
+use crate::home::Memory;
+use crate::world::{User, World, rma, send};
 
 const BASE: u64 = 0x10_0000;
 

@@ -3,6 +3,7 @@
 use usb4_device::{Access, EndpointKind, Keys};
 use usb4_ring_abi::CqeStatus;
 
+use crate::home::*;
 use crate::world::*;
 
 const BASE: u64 = 0x10_0000;

@@ -8,7 +8,8 @@ use usb4_ring_abi::{
     CONSUMER_WORD, CqeStatus, ENTRIES_WORD, LOCAL_PROCESS, Op, PRODUCER_WORD, SQE_WORDS, Sqe,
 };
 
-use crate::world::{Memory, Shape, User, World, rma, send};
+use crate::home::Memory;
+use crate::world::{Shape, User, World, rma, send};
 
 const BASE: u64 = 0x10_0000;
 const NO_KEYS: Keys = Keys { local: 1, remote: 1 };

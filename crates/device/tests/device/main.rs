@@ -9,8 +9,11 @@
 
 mod connected;
 mod flows;
+mod home;
 mod hostile;
 mod lifecycle;
+mod links;
 mod messages;
+mod quotas;
 mod threads;
 mod world;

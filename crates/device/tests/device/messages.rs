@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::world::{HELD_AT_WAKE, Memory, Shape, Side, User, World, add_link, deliver, pattern, rma, send};
+use crate::home::{HELD_AT_WAKE, Memory};
+use crate::world::{Shape, Side, User, World, add_link, deliver, pattern, rma, send};
 use usb4_device::{Access, EndpointKind, Keys, Quota, RegionConfig};
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op, Sqe, cqe_flags, sqe_flags};
 

@@ -7,7 +7,8 @@ use std::thread;
 use usb4_device::{Access, EndpointKind, RegionConfig};
 use usb4_ring_abi::{Op, Sqe};
 
-use crate::world::{Memory, Shape, User, World, rma, send};
+use crate::home::Memory;
+use crate::world::{Shape, User, World, rma, send};
 
 const BASE: u64 = 0x10_0000;
 
