@@ -52,7 +52,7 @@ pub(crate) enum Parking {
     Parked,
     /// It had been parked before.
     Duplicate,
-    /// The park is full.
+    /// The park is full, or finding its place took longer than it may.
     NoRoom,
 }
 
@@ -61,6 +61,8 @@ pub(crate) enum Parking {
 pub(crate) struct Queue {
     head: u32,
     tail: u32,
+    /// Where a chunk was last put, or found: the next one of the same frame comes after it.
+    recent: u32,
 }
 
 impl Default for Queue {
@@ -68,6 +70,7 @@ impl Default for Queue {
         Self {
             head: NONE,
             tail: NONE,
+            recent: NONE,
         }
     }
 }
@@ -85,6 +88,8 @@ pub(crate) struct Park {
     slab: Slab<Parked>,
     free: List<0>,
     room: u32,
+    /// Parked chunks that may yet be looked at for the chunks of this frame.
+    looks: u32,
 }
 
 impl Park {
@@ -97,7 +102,21 @@ impl Park {
             free.push_front(&mut slab, index);
         }
         let room = u32::try_from(slab.len()).unwrap_or(NONE);
-        Self { slab, free, room }
+        Self {
+            slab,
+            free,
+            room,
+            looks: 0,
+        }
+    }
+
+    /// Another frame has come. Its chunks may take one walk past everything parked, of all flows together, and as much
+    /// again; those that follow each other take one walk between them. A peer that keeps the protocol needs no more. One
+    /// that does not could have every chunk of every frame take such a walk, with the link's lock held: a quarter of a
+    /// second for the frames of one turn.
+    #[inline]
+    pub(crate) fn begin_frame(&mut self) {
+        self.looks = u32::try_from(self.slab.len()).unwrap_or(NONE).wrapping_mul(2);
     }
 
     pub(crate) fn into_slab(self) -> Slab<Parked> {
@@ -118,17 +137,29 @@ impl Park {
     /// Parks a chunk.
     ///
     /// On one rail, chunks that wait for a lost one arrive in order, so the place is the tail. Over several rails
-    /// the walk is short; a hostile peer can make it `max_parked` long.
+    /// the walk is short, and [`Park::begin_frame`] bounds what a hostile peer can make of it.
     pub(crate) fn insert(&mut self, queue: &mut Queue, seq: Seq, chunk: Chunk, place: Place) -> Parking {
         let mut before = NONE;
         let mut after = NONE;
         match at(&self.slab, queue.tail) {
             Some(tail) if !csn_before(tail.seq.csn, seq.csn) => {
                 after = queue.head;
+                match at(&self.slab, queue.recent) {
+                    Some(recent) if csn_before(recent.seq.csn, seq.csn) => {
+                        before = queue.recent;
+                        after = recent.link;
+                    }
+                    _ => {}
+                }
                 while let Some(parked) = at(&self.slab, after) {
+                    let Some(looks) = self.looks.checked_sub(1) else {
+                        return Parking::NoRoom;
+                    };
+                    self.looks = looks;
                     // A chunk of another life of the flow may have the same number.
                     if parked.seq.csn == seq.csn {
                         if parked.seq.epoch == seq.epoch {
+                            queue.recent = after;
                             return Parking::Duplicate;
                         }
                     } else if !csn_before(parked.seq.csn, seq.csn) {
@@ -158,6 +189,7 @@ impl Park {
         if after == NONE {
             queue.tail = index;
         }
+        queue.recent = index;
         Parking::Parked
     }
 
@@ -175,6 +207,9 @@ impl Park {
         queue.head = core::mem::replace(&mut parked.link, OUT);
         if queue.head == NONE {
             queue.tail = NONE;
+        }
+        if queue.recent == index {
+            queue.recent = NONE;
         }
         let (chunk, place) = (parked.chunk, parked.place);
         self.room = self.room.wrapping_add(1);

@@ -209,6 +209,7 @@ impl Link {
         host: &H,
     ) -> bool {
         let mut held = true;
+        self.park.begin_frame();
         let mut taken = 0usize;
         let mut chunks = all.clone();
         while !chunks.is_empty() {

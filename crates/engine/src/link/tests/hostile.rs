@@ -552,3 +552,55 @@ fn random_chunk(rng: &mut Rng, seq: Seq, shared: MemRef) -> Chunk {
         _ => Chunk::Response(seq, Response::Ready { csn }),
     }
 }
+
+fn cut(csn: u32) -> Chunk {
+    request(csn, Request::Cut)
+}
+
+/// A flow that waits for chunk 1, and behind it all that may wait, in frames of `each` chunks that come in this order.
+fn parked(each: u32, order: impl Iterator<Item = u32>) -> Forger {
+    let mut forger = Forger::new();
+    forger.send(&[open()]);
+    for frame in order {
+        let first = 2 + frame * each;
+        let chunks: Vec<Chunk> = (first..first + each).map(cut).collect();
+        forger.send(&chunks);
+    }
+    assert_eq!(forger.pair.sides[1].link.usage().parked, 1024);
+    assert_eq!(forger.counters().rx_no_room, 0);
+    forger
+}
+
+#[test]
+fn a_frame_has_no_chunk_after_chunk_looked_for_among_all_that_are_parked() {
+    const FRAMES: u64 = 64;
+    let mut forger = parked(128, 0..8);
+    for _ in 0..FRAMES {
+        forger.send(&[cut(1023); 200]);
+    }
+    let counters = forger.counters();
+    assert_eq!(counters.rx_no_room, FRAMES);
+    assert!(counters.rx_chunk_duplicate <= 2 * FRAMES, "{counters:?}");
+    forger.send(&[cut(1)]);
+    assert_eq!(forger.pair.sides[1].link.usage().parked, 0);
+}
+
+#[test]
+fn frames_of_an_honest_peer_are_taken_in_any_order_and_again() {
+    let evens = (0..64).step_by(2);
+    let odds = (1..64).step_by(2);
+    for mut forger in [
+        parked(16, (0..64).rev()),
+        parked(16, odds.clone().chain(evens.clone())),
+        parked(16, evens.rev().chain(odds)),
+    ] {
+        for first in (2..1026).step_by(16) {
+            let again: Vec<Chunk> = (first..first + 16).map(cut).collect();
+            forger.send(&again);
+        }
+        let counters = forger.counters();
+        assert_eq!((counters.rx_no_room, counters.rx_chunk_duplicate), (0, 1024));
+        forger.send(&[cut(1)]);
+        assert_eq!(forger.pair.sides[1].link.usage().parked, 0);
+    }
+}
