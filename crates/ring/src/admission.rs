@@ -30,9 +30,9 @@ impl fmt::Debug for RouterId {
 /// Bytes of a UUID before which its text has a hyphen.
 const HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
-/// The text is not a UUID.
+/// The text is not a UUID, or that of no router: zeros, which to the kernel are any router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a router's UUID is 32 hexadecimal digits with hyphens: 8-4-4-4-12")]
+#[error("a router's UUID is 32 hexadecimal digits with hyphens, 8-4-4-4-12, and not zero")]
 pub struct ParseRouterIdError;
 
 impl FromStr for RouterId {
@@ -53,7 +53,7 @@ impl FromStr for RouterId {
             *byte = u8::from_str_radix(digits, 16).map_err(|_| ParseRouterIdError)?;
             rest = more;
         }
-        if rest.is_empty() {
+        if rest.is_empty() && bytes != [0; 16] {
             Ok(Self(bytes))
         } else {
             Err(ParseRouterIdError)
@@ -206,6 +206,7 @@ mod tests {
             "d3b1a2c4-0102-0304-a506-0708090a0b0c0d",
             "+3b1a2c4-0102-0304-a506-0708090a0b0c",
             "d3b1a2c4-0102-0304-a506-0708090a0b\u{e9}",
+            "00000000-0000-0000-0000-000000000000",
         ] {
             assert_eq!(bad.parse::<RouterId>(), Err(ParseRouterIdError), "{bad}");
         }
