@@ -69,13 +69,15 @@ static struct lockdep_map core_locks = {
 
 /*
  * In which order they are taken (submission queue, link, receive queue,
- * completion queue) the core sees to. So one that is taken with another held
- * counts as nested in it; what is checked is where they come among the kernel's.
+ * completion queue) the core sees to. So one that is taken with another held is
+ * told as one that would not have been waited for; what is checked is where they
+ * come among the kernel's. (Not as nested in the other: lockdep then counts both
+ * as one, which must have been nested in something itself.)
  */
 static void tell_locked(void)
 {
-	lock_acquire(&core_locks, 0, 0, 0, 1,
-		     lock_is_held(&core_locks) ? &core_locks : NULL, _RET_IP_);
+	lock_acquire(&core_locks, 0, lock_is_held(&core_locks), 0, 1, NULL,
+		     _RET_IP_);
 }
 
 static void tell_unlocked(void)
