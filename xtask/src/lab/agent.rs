@@ -72,11 +72,14 @@ pub(crate) struct Agent {
     commands: Arc<Mutex<HashMap<u32, Sender<Event>>>>,
     greeted: Mutex<Receiver<Vec<u8>>>,
     next: AtomicU32,
+    /// Limits are this many times as long.
+    patience: u32,
 }
 
 impl Agent {
-    /// Takes over the stream on which QEMU passes on the guest's port.
-    pub(crate) fn new(stream: UnixStream) -> Result<Agent> {
+    /// Takes over the stream on which QEMU passes on the guest's port. Commands get `patience` times as long as they are
+    /// given, for a guest that is slow.
+    pub(crate) fn new(stream: UnixStream, patience: u32) -> Result<Agent> {
         stream
             .set_write_timeout(Some(PATIENCE))
             .context("set up the agent's socket")?;
@@ -96,6 +99,7 @@ impl Agent {
             commands,
             greeted: Mutex::new(greeted),
             next: AtomicU32::new(1),
+            patience,
         })
     }
 
@@ -222,11 +226,12 @@ impl Running<'_> {
     /// # Errors
     /// It takes longer than `limit` (it is killed), the guest went away, or we were interrupted.
     pub(crate) fn wait(mut self, limit: Duration) -> Result<Output> {
+        let limit = limit * self.agent.patience;
         match self.collect(limit)? {
             Some(end) => Ok(self.output(end)),
             None => {
                 self.signal(SIGKILL)?;
-                let killed = self.collect(PATIENCE)?;
+                let killed = self.collect(PATIENCE * self.agent.patience)?;
                 let what = match killed {
                     Some(_) => "was killed",
                     None => "cannot even be killed",
@@ -286,7 +291,7 @@ mod tests {
 
     fn pair() -> (Agent, UnixStream) {
         let (host, guest) = UnixStream::pair().unwrap();
-        (Agent::new(host).unwrap(), guest)
+        (Agent::new(host, 1).unwrap(), guest)
     }
 
     fn answer(guest: &mut UnixStream, id: u32, kind: Kind, body: &[u8]) {

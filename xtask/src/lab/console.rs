@@ -52,11 +52,14 @@ impl Pipes {
 pub(crate) struct Console {
     input: File,
     shared: Arc<(Mutex<Text>, Condvar)>,
+    /// Limits are this many times as long.
+    patience: u32,
 }
 
 impl Console {
-    /// Takes over the pipes of a guest whose QEMU has opened them.
-    pub(crate) fn new(pipes: &Pipes, log: &Path) -> Result<Console> {
+    /// Takes over the pipes of a guest whose QEMU has opened them. It gets `patience` times as long for what it is waited
+    /// for.
+    pub(crate) fn new(pipes: &Pipes, log: &Path, patience: u32) -> Result<Console> {
         // Not to wait for a QEMU that has just ended.
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).context("flags")?;
         let open = |end: &str, options: &mut OpenOptions| {
@@ -85,7 +88,11 @@ impl Console {
             locked(&writer.0).closed = true;
             writer.1.notify_all();
         });
-        Ok(Console { input, shared })
+        Ok(Console {
+            input,
+            shared,
+            patience,
+        })
     }
 
     /// Types on the console.
@@ -127,6 +134,7 @@ impl Console {
         limit: Duration,
         fits: impl Fn(&str) -> bool,
     ) -> Result<usize> {
+        let limit = limit * self.patience;
         let deadline = Instant::now() + limit;
         let mut text = locked(&self.shared.0);
         let mut next = from;
@@ -187,7 +195,7 @@ mod tests {
         };
         let (typed, mut guest) = (qemu("in"), qemu("out"));
         guest.write_all(b"ze").unwrap();
-        let console = Console::new(&pipes, &folder.join("log")).unwrap();
+        let console = Console::new(&pipes, &folder.join("log"), 1).unwrap();
         console.write(b"x").unwrap();
         let mut byte = [0];
         (&typed).read_exact(&mut byte).unwrap();

@@ -11,6 +11,7 @@ mod bzimage;
 mod child;
 mod console;
 mod cpio;
+mod debug_kernel;
 mod emulator;
 mod folder;
 mod image;
@@ -63,6 +64,8 @@ enum Cmd {
     ///
     /// To try the module: cargo xtask lab run --all --module -- 'modprobe usb4_rdma; sleep 5; dmesg | grep usb4_rdma'
     Module(module::Args),
+    /// Build kernels that look for mistakes, from Debian's source; `--kernel kasan` and `--kernel kcsan` choose them.
+    DebugKernel(debug_kernel::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
@@ -75,5 +78,6 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         Cmd::Bench(args) => bench::run(args),
         Cmd::Matrix(args) => matrix::run(args),
         Cmd::Module(args) => module::run(args),
+        Cmd::DebugKernel(args) => debug_kernel::run(args),
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Folder with the sources.
     #[arg(default_value = "kmod")]
     source: PathBuf,
-    /// Kernel: `newest`, or a version such as 7.2 or 7.2.12.
+    /// Kernel: `newest`, or a version such as 7.2 or 7.2.12; `kasan` or `kcsan`, which `lab debug-kernel` builds.
     #[arg(long, default_value = "newest")]
     kernel: String,
     /// Have DKMS build kmod/, from the folder of `cargo xtask dkms`.

@@ -20,7 +20,7 @@ pub(crate) struct Guests {
     /// as pair,lanes=2,hops=strix or none,hosts=1.
     #[arg(long, conflicts_with = "guests")]
     topology: Option<String>,
-    /// Kernel: `newest`, or a version such as 7.2 or 7.2.12.
+    /// Kernel: `newest`, or a version such as 7.2 or 7.2.12; `kasan` or `kcsan`, which `lab debug-kernel` builds.
     #[arg(long, default_value = "newest")]
     kernel: String,
     /// Memory of each guest.

@@ -5,6 +5,7 @@ use super::binary;
 use super::child::Child;
 use super::console::{Console, Pipes};
 use super::cpio::Archive;
+use super::debug_kernel::Kind;
 use super::emulator::{self, Emulator};
 use super::folder::Folder;
 use super::image;
@@ -65,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) shared: bool,
     /// After this QEMU and the emulator are ended whatever happens.
     pub(crate) limit: Duration,
+    /// How many times as long as otherwise guests may take for anything. Follows from the kernel.
+    pub(crate) patience: u32,
 }
 
 impl Plan {
@@ -86,7 +89,20 @@ impl Plan {
             files: vec![],
             shared: false,
             limit: Duration::from_secs(1800),
+            patience: 1,
         })
+    }
+
+    /// The same with what a kernel that looks for mistakes takes more of.
+    fn fitted(mut self) -> Plan {
+        if let Some(kind) = Kind::named(&self.kernel) {
+            self.memory_mib = kind.memory_mib(self.memory_mib);
+            self.cpus = kind.cpus(self.cpus);
+            self.parameters = format!("{} {}", self.parameters, kind.parameters());
+            self.patience = kind.patience();
+            self.limit *= self.patience;
+        }
+        self
     }
 }
 
@@ -108,6 +124,7 @@ pub(crate) struct Lab {
 impl Lab {
     /// Boots the guests; returns when every one takes commands.
     pub(crate) fn start(plan: &Plan) -> Result<Lab> {
+        let plan = &plan.clone().fitted();
         preflight::check(plan.topology.hosts, plan.memory_mib)?;
         let tree = Tree::get()?;
         let kernel = Kernel::get(&plan.kernel)?;
@@ -170,7 +187,7 @@ impl Lab {
         let booting: Vec<Booting> = (0..guests)
             .map(|guest| Booting::start(guest, &lab))
             .collect::<Result<_>>()?;
-        let deadline = Instant::now() + BOOT;
+        let deadline = Instant::now() + BOOT * plan.patience;
         for guest in booting {
             let log = lab.logs.join(format!("guest{}.log", guest.number));
             lab.guests.push(guest.booted(deadline, &log, &mut task)?);
@@ -201,7 +218,8 @@ impl Lab {
         let mut task = Task::start(format!("boot guest {number} again"), None);
         let booting = Booting::start(number, self)?;
         let log = self.logs.join(format!("guest{number}-again{reboots}.log"));
-        let mut guest = booting.booted(Instant::now() + BOOT, &log, &mut task)?;
+        let deadline = Instant::now() + BOOT * self.plan.patience;
+        let mut guest = booting.booted(deadline, &log, &mut task)?;
         guest.reboots = reboots;
         if self.plan.module {
             guest.sh("depmod")?;
@@ -385,6 +403,7 @@ struct Booting {
     qemu: Child,
     console: Pipes,
     agent: UnixListener,
+    patience: u32,
 }
 
 impl Booting {
@@ -427,14 +446,15 @@ impl Booting {
             qemu,
             console,
             agent,
+            patience: plan.patience,
         })
     }
 
     fn booted(mut self, deadline: Instant, log: &Path, task: &mut Task) -> Result<Guest> {
         // QEMU has opened the console by then, as that is named first.
         let agent = accept(&self.agent, &mut self.qemu, deadline)?;
-        let console = Console::new(&self.console, log)?;
-        let agent = Agent::new(agent)?;
+        let console = Console::new(&self.console, log, self.patience)?;
+        let agent = Agent::new(agent, self.patience)?;
         loop {
             interrupt::check()?;
             task.tick();

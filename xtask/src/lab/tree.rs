@@ -5,6 +5,7 @@
 //! or chrooted into the tree where it starts other programs by absolute path.
 
 use super::bzimage;
+use super::debug_kernel::Kind;
 use super::pool;
 use crate::cache;
 use crate::debian::{Index, Packages};
@@ -53,6 +54,32 @@ const PROGRAMS: &[&str] = &[
     "xz-utils",
 ];
 
+/// What a kernel is built with.
+const FOR_KERNELS: &[&str] = &[
+    "base-files",
+    "bash",
+    "bc",
+    "binutils",
+    "bison",
+    "coreutils",
+    "cpio",
+    "dash",
+    "diffutils",
+    "findutils",
+    "flex",
+    "gcc",
+    "grep",
+    "gzip",
+    "kmod",
+    "libelf-dev",
+    "make",
+    "mawk",
+    "patch",
+    "perl-base",
+    "sed",
+    "tar",
+];
+
 const NO_DOCUMENTATION: &[&str] = &[
     "path-exclude=/usr/share/doc/*",
     "path-exclude=/usr/share/info/*",
@@ -99,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         return Ok(Verdict::new(true, format!("{} kernels", all.len())));
     }
     if args.fresh {
-        cache::forget(&Tree::name())?;
+        cache::forget(&Tree::name(PROGRAMS))?;
         cache::forget(&kernel_name("newest"))?;
     }
     let tree = Tree::get()?;
@@ -116,17 +143,26 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    fn name() -> String {
-        let parts = PROGRAMS.iter().chain(NO_DOCUMENTATION);
+    fn name(programs: &[&str]) -> String {
+        let parts = programs.iter().chain(NO_DOCUMENTATION);
         format!("lab-{SUITE}-{}", cache::key(parts.map(|part| part.as_bytes())))
     }
 
     pub(crate) fn get() -> Result<Tree> {
-        let root = cache::entry(&Tree::name(), |at| {
+        Tree::of(PROGRAMS)
+    }
+
+    /// What kernels are built with, which is apart from what they run.
+    pub(crate) fn for_kernels() -> Result<Tree> {
+        Tree::of(FOR_KERNELS)
+    }
+
+    fn of(programs: &[&str]) -> Result<Tree> {
+        let root = cache::entry(&Tree::name(programs), |at| {
             let packages = Packages {
                 suite: SUITE,
                 backports: true,
-                include: PROGRAMS,
+                include: programs,
                 filter: NO_DOCUMENTATION,
             };
             packages.extract(at)?;
@@ -205,7 +241,8 @@ impl Tree {
     }
 }
 
-/// A kernel of Debian's, with its modules and, where Debian still has them, its headers.
+/// A kernel of Debian's, with its modules and, where Debian still has them, its headers; or one built from Debian's source
+/// that looks for mistakes.
 pub(crate) struct Kernel {
     /// What `uname -r` says in it: `7.3.4+deb13-amd64`.
     pub(crate) release: String,
@@ -213,8 +250,11 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// `newest`, or the newest whose version begins with `which`.
+    /// `newest`, or the newest whose version begins with `which`; `kasan`, `kcsan`.
     pub(crate) fn get(which: &str) -> Result<Kernel> {
+        if let Some(kind) = Kind::named(which) {
+            return Kernel::at(kind.folder()?);
+        }
         if which == "newest" {
             return Kernel::unpacked(which, &["linux-image-amd64", "linux-headers-amd64"]);
         }
@@ -240,8 +280,7 @@ impl Kernel {
             Index::read(&format!("{SUITE}-backports"))?.unpack(packages, &pool::files(version), at)?;
             arrange(at)
         })?;
-        let release = release(&root)?;
-        Ok(Kernel { release, root })
+        Kernel::at(root)
     }
 
     fn unpacked(which: &str, packages: &[&str]) -> Result<Kernel> {
@@ -255,6 +294,10 @@ impl Kernel {
             packages.extract(at)?;
             arrange(at)
         })?;
+        Kernel::at(root)
+    }
+
+    fn at(root: PathBuf) -> Result<Kernel> {
         let release = release(&root)?;
         Ok(Kernel { release, root })
     }
@@ -264,9 +307,13 @@ impl Kernel {
         self.root.join("usr/lib/modules").join(&self.release)
     }
 
-    /// The kernel itself.
+    /// The kernel itself, as QEMU is to start it: unpacked, which saves time, if there is such a one.
     pub(crate) fn image(&self) -> PathBuf {
-        self.modules().join("vmlinux")
+        let unpacked = self.modules().join("vmlinux");
+        if unpacked.exists() {
+            return unpacked;
+        }
+        self.modules().join("vmlinuz")
     }
 
     /// The folder to be mounted at `/usr/src`, where it has headers.

@@ -16,7 +16,9 @@ mod random;
 pub(super) mod rdma;
 mod skeleton;
 mod stock;
+mod unloaded;
 
+use super::debug_kernel::Kind;
 use super::session::{Lab, Plan};
 use crate::interrupt;
 use crate::ui::{Verdict, seconds};
@@ -108,7 +110,7 @@ pub(crate) struct Args {
     /// Name the checks and stop.
     #[arg(long)]
     list: bool,
-    /// Kernel: `newest`, or a version such as 7.2 or 7.2.12.
+    /// Kernel: `newest`, or a version such as 7.2 or 7.2.12; `kasan` or `kcsan`, which `lab debug-kernel` builds.
     #[arg(long, default_value = "newest")]
     kernel: String,
     /// Further kernel parameters, such as slab_debug=FZPU.
@@ -268,6 +270,12 @@ pub(crate) fn run_group(
             lab.take().as_mut().map(keep);
             plan.name = format!("{}/{}-after-{}", suite.name(), group.name, check.name);
         }
+    }
+    if lab.is_some() && Kind::named(kernel).is_some() {
+        let began = Instant::now();
+        let result = one(&mut lab, &plan, group, &unloaded::CHECK);
+        interrupt::check()?;
+        tally.note(format!("{}/{}", group.name, unloaded::CHECK.name), began, result);
     }
     Ok(())
 }
