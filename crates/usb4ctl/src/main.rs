@@ -69,7 +69,7 @@ fn main() -> ExitCode {
                 .downcast_ref::<output::Unwritable>()
                 .is_some_and(output::Unwritable::is_closed);
             if !closed {
-                eprintln!("usb4ctl: {}", sentence(&error));
+                output::remark(format_args!("usb4ctl: {}", sentence(&error)));
             }
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! Standard output that may be closed or full: an error like any other, not a panic.
+//! Standard output that may be closed or full, an error like any other, and standard error, where that must not matter.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -37,6 +37,11 @@ pub(crate) fn line(text: impl fmt::Display) -> Result<()> {
         .map_err(Unwritable)?)
 }
 
+/// Prints a line to standard error. If that cannot be written, there is nobody to tell.
+pub(crate) fn remark(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Prints a server's address, alone for programs; people are told what to do with it.
 ///
 /// # Errors
@@ -45,7 +50,7 @@ pub(crate) fn line(text: impl fmt::Display) -> Result<()> {
 pub(crate) fn announce(command: &str, address: &EpAddr) -> Result<()> {
     line(address)?;
     if io::stdout().is_terminal() {
-        eprintln!("at the other end: usb4ctl {command} {address}");
+        remark(format_args!("at the other end: usb4ctl {command} {address}"));
     }
     Ok(())
 }

@@ -142,6 +142,17 @@ fn a_closed_or_full_standard_output_is_no_panic() {
 }
 
 #[test]
+fn a_closed_standard_error_is_no_panic() {
+    let closed = UnixStream::pair().unwrap().0;
+    let ping = usb4ctl()
+        .args(["ping", "no address"])
+        .stderr(Stdio::from(OwnedFd::from(closed)))
+        .status()
+        .unwrap();
+    assert_eq!(ping.code(), Some(1));
+}
+
+#[test]
 fn a_benchmark_at_a_ping_server_says_which_server_it_wants() {
     let (_server, address) = serve("ping");
     let bench = usb4ctl()

@@ -24,7 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use usb4_ring::{EpAddr, Remote};
 
 use crate::address;
-use crate::output::line;
+use crate::output::{line, remark};
 use crate::session::{PATIENCE, Session, message_len};
 use protocol::{Kind, Operation, Run};
 use report::{Report, Row};
@@ -107,9 +107,9 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
     let sizes = sizes(arguments.min, arguments.max)?;
     let measured = measure(&mut session, peer, arguments, sizes);
     if let Some(load) = busy() {
-        eprintln!(
+        remark(format_args!(
             "load {load}: two ends that poll did not have the machine's processors to themselves; times mean little"
-        );
+        ));
     }
     let report = measured?;
     if arguments.json {
@@ -117,7 +117,7 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
     }
     if let Some(file) = &arguments.svg {
         plot::draw(&report, file).with_context(|| format!("cannot write {}", file.display()))?;
-        eprintln!("wrote {}", file.display());
+        remark(format_args!("wrote {}", file.display()));
     }
     Ok(())
 }

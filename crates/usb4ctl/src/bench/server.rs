@@ -9,7 +9,7 @@ use usb4_ring::{
 
 use super::protocol::{Kind, Operation, REPLY, RUN, Reply, Run};
 use super::{bandwidth, check, latency};
-use crate::output::announce;
+use crate::output::{announce, remark};
 use crate::session::{ALONE, Session, message_len, size};
 
 /// Serves one client after another until interrupted.
@@ -31,7 +31,7 @@ pub(super) fn serve(mut session: Session) -> Result<()> {
         };
         match one(&mut session, &mut requests, source) {
             Ok(another) => next = another,
-            Err(error) => eprintln!("usb4ctl bench: {error:#}"),
+            Err(error) => remark(format_args!("usb4ctl bench: {error:#}")),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::output::line;
+use crate::output::{line, remark};
 use facts::Facts;
 use finding::{Finding, Level};
 
@@ -51,7 +51,7 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> ExitCode {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("usb4ctl: {}", crate::sentence(&error));
+            remark(format_args!("usb4ctl: {}", crate::sentence(&error)));
             ExitCode::from(2)
         }
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use usb4_ring::{Cable, CableState, Device, Error, NodeId, Policy, RouterId, Rule, Rules};
 
-use crate::output::line;
+use crate::output::{line, remark};
 use crate::session;
 
 /// Shows and says which neighbours are let in.
@@ -125,7 +125,9 @@ fn change(
         arguments.file.display()
     ))?;
     if device.is_none() {
-        eprintln!("usb4_rdma is not loaded: this will count when it is");
+        remark(format_args!(
+            "usb4_rdma is not loaded: this will count when it is"
+        ));
     }
     Ok(())
 }
