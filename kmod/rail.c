@@ -228,8 +228,7 @@ static void silent(struct u4_rail *rail)
 
 	usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_SILENT, 0);
 	if (up && !usb4_core_rail_is_up(rail->fsm))
-		dev_warn(&rail->svc->dev,
-			 "the host at the other end answers, but not on this rail; starting it anew\n");
+		u4_trouble(rail, "the host at the other end answers, but not on this rail; starting it anew\n");
 }
 
 static void feed(struct u4_rail *rail)
@@ -250,10 +249,9 @@ static void feed(struct u4_rail *rail)
 			usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_ABORT, 0);
 	}
 	if (test_and_clear_bit(EVENT_STALLED, &rail->events)) {
-		dev_warn(&rail->svc->dev,
-			 "transmit ring %d of %s does not move; starting it anew\n",
-			 rail->port.tx->hop,
-			 dev_name(u4_controller(rail->xd)));
+		u4_trouble(rail, "transmit ring %d of %s does not move; starting it anew\n",
+			   rail->port.tx->hop,
+			   dev_name(u4_controller(rail->xd)));
 		usb4_core_rail_event(rail->fsm, USB4_CORE_RAIL_CLOSE, 0);
 	}
 	if (test_and_clear_bit(EVENT_SILENT, &rail->events))
