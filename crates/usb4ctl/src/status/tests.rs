@@ -233,6 +233,11 @@ fn a_host_without_this_service_and_one_without_any_cable() {
     let sys = Sys::new("empty");
     let lines = sys.module().lines();
     assert!(
+        lines.contains("link       none: no USB4 controller here"),
+        "{lines}"
+    );
+    let lines = sys.put("bus/thunderbolt/devices/domain0", &[]).lines();
+    assert!(
         lines.contains("link       none: no host at the end of any cable"),
         "{lines}"
     );

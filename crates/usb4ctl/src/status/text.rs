@@ -57,7 +57,12 @@ fn say(lines: &mut Vec<String>, what: &str, text: String) {
 
 fn why_no_link(facts: &Facts) -> &'static str {
     match (facts.hosts.is_empty(), facts.rails.is_empty()) {
-        (true, true) => "no host at the end of any cable",
+        (true, true) if facts.controllers.is_empty() => {
+            "no USB4 controller here, or the thunderbolt driver is not loaded"
+        }
+        (true, true) => {
+            "no host at the end of any cable: is one plugged in, and a driver loaded at its other end?"
+        }
         (false, true) => "no host has usb4_rdma loaded",
         _ if facts.module.is_none() => "modprobe usb4_rdma",
         _ => "see what the rails wait for",
