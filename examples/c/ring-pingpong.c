@@ -115,7 +115,7 @@ static int serve(void)
 
 	open_side(&side);
 	usb4ring_get_addr(side.ep, &own);
-	printf("%016" PRIx64 "%016" PRIx64 "/%" PRIx32 ".%" PRIx32 "\n", own.node.high, own.node.low, own.ep,
+	printf("%016" PRIx64 "%016" PRIx64 "/%" PRIu32 ".%08" PRIx32 "\n", own.node.high, own.node.low, own.ep,
 	       own.incarnation);
 	fflush(stdout);
 	do {
@@ -147,7 +147,7 @@ static int play(const char *address, unsigned long count, uint32_t size)
 	uint32_t handle, at;
 	double us;
 
-	if (sscanf(address, "%16" SCNx64 "%16" SCNx64 "/%" SCNx32 ".%" SCNx32, &peer.node.high, &peer.node.low, &peer.ep,
+	if (sscanf(address, "%16" SCNx64 "%16" SCNx64 "/%" SCNu32 ".%" SCNx32, &peer.node.high, &peer.node.low, &peer.ep,
 		   &peer.incarnation) != 4 || count == 0 || size > ROOM) {
 		fprintf(stderr, "usage: ring-pingpong [ADDRESS [COUNT [SIZE]]]; a size is at most %d\n", ROOM);
 		return 2;
