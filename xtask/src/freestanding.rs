@@ -3,7 +3,7 @@
 //! Compiles them with the oldest supported compiler (Debian trixie's rustc 1.85) and the kernel's flags to one
 //! x86-64 object, as Kbuild will, and checks that nothing in it can hurt a kernel: no undefined symbol beyond a
 //! short list (so no panic, no allocator, no 128-bit division), no vector or x87 instruction, no indirect
-//! branch, no recursion, small stack frames.
+//! branch, no recursion, small stack frames. The same of what `kmod/build-core` makes, which users run who build from source.
 
 use crate::cache;
 use crate::debian::{self, Suite};
@@ -13,6 +13,7 @@ use crate::ui::{Task, Verdict};
 use crate::workspace::{lock, root, work};
 use anyhow::{Context, Result, bail};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -99,7 +100,8 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let core = compiler.core(&version)?;
     compiler.check_the_gate(&core)?;
     let object = compiler.object(&core)?;
-    let (facts, faults) = examine(&object)?;
+    let (facts, mut faults) = examine(&object)?;
+    faults.extend(compiler.as_users_build(&facts)?);
     if args.frames {
         let mut frames: Vec<_> = facts.functions.iter().map(|(name, f)| (f.frame, name)).collect();
         frames.sort();
@@ -308,6 +310,55 @@ impl Compiler {
         Ok(outcome.require("trixie's rustc")?.text.trim().to_string())
     }
 
+    /// The sources of Rust's libraries.
+    fn library(&self) -> Result<PathBuf> {
+        fs::read_dir(self.tree.join("usr/src"))
+            .context("find the sources of core")?
+            .flatten()
+            .map(|entry| entry.path().join("library"))
+            .find(|path| path.join("core/src/lib.rs").exists())
+            .context("rust-src has no library/core")
+    }
+
+    /// What `make USB4_FROM_SOURCE=1` makes of the same sources for a kernel that has all the options of the list, if that is
+    /// not as good, or not the same, as the object with `facts`.
+    fn as_users_build(&self, facts: &Facts) -> Result<Vec<String>> {
+        let folder = self.folder().join("from-source");
+        fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+        // build-core wants the name of a program.
+        let rustc = folder.join("rustc");
+        let command = self.command();
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<_> = words
+            .map(|word| format!("'{}'", word.to_string_lossy()))
+            .collect();
+        fs::write(&rustc, format!("#!/bin/sh\nexec {} \"$@\"\n", words.join(" ")))
+            .context("write a wrapper of rustc")?;
+        fs::set_permissions(&rustc, fs::Permissions::from_mode(0o755)).context("make it a program")?;
+        let config = folder.join("auto.conf");
+        let options = entries("flag").filter(|words| words.len() > 1);
+        let options = options.filter_map(|words| words.first().map(|option| format!("{option}=y\n")));
+        let options = options.collect::<String>() + "CONFIG_FUNCTION_PADDING_BYTES=16\n";
+        fs::write(&config, options).context("write a kernel's configuration")?;
+        let mut command = Command::new(root().join("kmod/build-core"));
+        command.arg(&config).arg(&folder).env("RUSTC", &rustc);
+        command.env("RUST_LIB_SRC", self.library()?);
+        let mut task = Task::start("kmod/build-core", None);
+        let log = self.folder().join("build-core.log");
+        let limit = Duration::from_secs(600);
+        process::run(&mut command, limit, &log, Some(&mut task))?.require("kmod/build-core")?;
+        task.done("compiled");
+        let (from_source, mut faults) = examine(&folder.join("usb4_core.o_built"))?;
+        let names = |facts: &Facts| facts.functions.keys().cloned().collect::<Vec<_>>();
+        if names(&from_source) != names(facts) || from_source.text != facts.text {
+            faults.push("its functions are not those of the shipped object".to_string());
+        }
+        Ok(faults
+            .into_iter()
+            .map(|fault| format!("from kmod/build-core: {fault}"))
+            .collect())
+    }
+
     /// `core` and the stand-in for compiler_builtins, built once for this compiler and these flags.
     fn core(&self, version: &str) -> Result<PathBuf> {
         let stand_in = root().join("ci/freestanding/compiler_builtins.rs");
@@ -316,12 +367,7 @@ impl Compiler {
         let key = cache::key([version.as_bytes(), &text].into_iter().chain(flags));
         cache::entry(&format!("kernel-core-{key}"), |at| {
             fs::create_dir_all(at).context("create the folder for core")?;
-            let source = fs::read_dir(self.tree.join("usr/src"))
-                .context("find the sources of core")?
-                .flatten()
-                .map(|entry| entry.path().join("library/core/src/lib.rs"))
-                .find(|path| path.exists())
-                .context("rust-src has no library/core")?;
+            let source = self.library()?.join("core/src/lib.rs");
             self.rustc("core", |command| {
                 command.args([
                     "--edition=2021",
