@@ -26,6 +26,7 @@ mod run;
 pub(crate) mod session;
 pub(crate) mod shared;
 mod shell;
+mod stepped;
 mod suites;
 mod switch;
 mod ticks;

@@ -3,13 +3,12 @@
 use super::Measured;
 use super::counts;
 use super::rows::{Rdma, Shape};
-use crate::interrupt;
-use crate::lab::agent::{Output, Running, Said};
 use crate::lab::session::Lab;
+use crate::lab::stepped::Stepped;
 use crate::lab::suites::rdma::Server;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a test may take.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -26,11 +25,7 @@ pub(super) fn measure(lab: &mut Lab, rdma: &Rdma) -> Result<Measured> {
         server.address
     );
     let words: Vec<&str> = command.split(' ').collect();
-    let mut client = Client {
-        running: client.start(&words)?,
-        said: String::new(),
-        deadline: Instant::now() + LIMIT,
-    };
+    let mut client = Stepped::start(client, &words, LIMIT)?;
     let mut steps = || -> Result<Measured> {
         client.until("ready")?;
         emulator.ask("clear")?;
@@ -82,64 +77,6 @@ fn value(rdma: &Rdma, report: &Value) -> Result<f64> {
         Shape::Bandwidth { .. } => {
             Ok(get("messages_per_second")? * f64::from(rdma.bytes) / f64::from(1 << 20))
         }
-    }
-}
-
-/// `usb4ctl bench --by-step`.
-struct Client<'a> {
-    running: Running<'a>,
-    /// What it has said and nobody has looked at.
-    said: String,
-    deadline: Instant,
-}
-
-impl Client<'_> {
-    /// Waits for more of what it says. Its end is an error but for what is returned.
-    fn more(&mut self) -> Result<Option<Output>> {
-        interrupt::check()?;
-        match self.running.said(Duration::from_millis(100))? {
-            Said::Output(bytes) => self.said.push_str(&String::from_utf8_lossy(&bytes)),
-            Said::End(end) => return Ok(Some(Output::silent(end))),
-            Said::Nothing if Instant::now() > self.deadline => {
-                bail!("it hangs; it has said {:?}", self.said)
-            }
-            Said::Nothing => {}
-        }
-        Ok(None)
-    }
-
-    /// Waits for a line that begins so, and returns what comes after that.
-    fn until(&mut self, begin: &str) -> Result<String> {
-        loop {
-            while let Some((line, rest)) = self.said.split_once('\n') {
-                let found = line.strip_prefix(begin).map(str::to_string);
-                self.said = rest.to_string();
-                if let Some(found) = found {
-                    return Ok(found);
-                }
-            }
-            if let Some(end) = self.more()? {
-                bail!("{end}\n{}", self.said);
-            }
-        }
-    }
-
-    fn go_on(&self) -> Result<()> {
-        self.running.write(b"\n")
-    }
-
-    /// Waits for its end, before which it prints its report.
-    fn report(&mut self) -> Result<Value> {
-        let end = loop {
-            if let Some(end) = self.more()? {
-                break end;
-            }
-        };
-        if !end.ok() {
-            bail!("{end}\n{}", self.said);
-        }
-        let report = self.said.find('{').and_then(|at| self.said.get(at..));
-        serde_json::from_str(report.unwrap_or_default()).with_context(|| format!("no report: {}", self.said))
     }
 }
 

@@ -4,6 +4,7 @@ use super::net::SETTLE;
 use super::rdma::Server;
 use crate::lab::agent::{Output, Running, SIGKILL, Said};
 use crate::lab::session::Guest;
+use crate::lab::stepped::Stepped;
 use anyhow::{Context, Result, bail};
 use std::time::Duration;
 
@@ -11,8 +12,7 @@ use std::time::Duration;
 /// (`Link::fail` in crates/engine).
 const LINK_WENT: &[&str] = &["the peer is gone", "Receive ended with Flushed"];
 
-/// Frames after which a client is in the middle of it: past the 210 rounds that measure latency (each is at most 8, with all
-/// acknowledgements), in which it may have nothing outstanding but what the server is to send.
+/// Frames after which clients are in the middle of it: past the first of them, before which they may have nothing outstanding.
 pub(super) const MOVING: u64 = 5000;
 
 /// A client that sends to a server without end. The server checks what arrives.
@@ -26,11 +26,17 @@ impl<'a> Load<'a> {
     pub(super) fn start(from: &'a Guest, to: &'a Guest, size: u32) -> Result<Load<'a>> {
         // A peer may be stopped for a minute.
         let server = Server::start(to, "bench --patience 120")?;
-        let script = format!(
-            "exec usb4ctl bench --patience 120 --min {size} --max {size} --iterations 10 --megabytes 1000000 {}",
+        let command = format!(
+            "usb4ctl bench --patience 120 --min {size} --max {size} --only bandwidth --megabytes 1000000 --by-step {}",
             server.address
         );
-        let client = from.start(&["sh", "-c", &script])?;
+        let words: Vec<&str> = command.split(' ').collect();
+        // Whatever another client does meanwhile: until here it has nothing outstanding but what the server is to send, of
+        // which a link that goes does not tell it.
+        let mut client = Stepped::start(from, &words, SETTLE)?;
+        client.until("ready").context(command)?;
+        client.go_on()?;
+        let client = client.running;
         Ok(Load { server, client })
     }
 
