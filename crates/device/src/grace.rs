@@ -5,7 +5,8 @@ use crate::sync::{AtomicU32, Ordering};
 /// On a processor whose timers are in time, in nanoseconds: longer than a client takes from one `ENTER` to the next.
 const LEAST: u32 = 50_000;
 
-/// Whatever timers do: a peer waits for twice this at most when a client that has polled no longer does.
+/// Whatever timers do: a peer waits for twice this, and for as long as the timers are late, when a client that has polled
+/// no longer does.
 const MOST: u32 = 400_000;
 
 /// How many times as long as its timer is late. Where that takes as long as a few dozen `ENTER`s (a guest, above all an

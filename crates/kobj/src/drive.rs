@@ -2,8 +2,8 @@
 //!
 //! A link is driven by whoever has taken its [`Owner`] word: its thread, or a client inside of
 //! `ENTER` (a *spinner*). Both do the same rounds: take what has arrived off the rings, have the device do a turn, until
-//! there is no more. A spinner that leaves starts a timer of [`usb4_device::Grace`]; when that runs out and no spinner has come
-//! back, or something has been announced, the thread takes over. The thread goes on for `LINGER` after it last found
+//! there is no more. A spinner that leaves starts a timer ([`usb4_device::Grace`]); when that runs out and no spinner has
+//! come back, or something has been announced, the thread takes over. The thread goes on for `LINGER` after it last found
 //! something, since every unmasking of an interrupt is an MMIO read under the controller's lock; then it has interrupts
 //! unmasked, polls once more, and sleeps.
 //!
