@@ -303,7 +303,11 @@ struct usb4ring_request {
  */
 int usb4ring_post(struct usb4ring_ep *ep, const struct usb4ring_request *request);
 
-/* The same for a receive. */
+/*
+ * The same for a receive. Messages take receives in the order in which these
+ * were posted, when they begin to arrive. Those of one sender complete in
+ * order; of several senders, one that began later may be whole sooner.
+ */
 int usb4ring_post_recv(struct usb4ring_ep *ep, uint64_t user_data, void *addr, uint32_t local_key, uint32_t len);
 
 /* Makes all of it visible to the device, and lets it start. Never blocks. */

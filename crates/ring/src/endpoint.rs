@@ -162,6 +162,9 @@ impl Endpoint {
 
     /// Writes a receive into the receive queue. Peers may use it after the next [`Endpoint::submit`].
     ///
+    /// Messages take receives in the order in which these were posted, when they begin to arrive. Those of one sender
+    /// complete in order; of several senders, one that began later may be whole sooner. `user_data` says which it is.
+    ///
     /// # Errors
     ///
     /// [`Error::QueueFull`].

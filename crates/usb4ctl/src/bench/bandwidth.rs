@@ -174,7 +174,8 @@ fn measure(session: &mut Session, flows: &mut [Flow], memory: &MemoryRegion, run
     Ok(start.elapsed())
 }
 
-/// Receives as the server (SEND only). Flows' messages come in any order, those of one flow one after the other.
+/// Receives as the server (SEND only). Flows' messages come in any order, those of one flow one after the other; so
+/// receives complete in another order than that in which they were posted, and name their buffer.
 ///
 /// # Errors
 ///
@@ -186,13 +187,16 @@ pub(super) fn absorb(session: &mut Session, memory: &MemoryRegion, run: &Run) ->
     let mut posted = slots.min(run.count);
     let (mut wrong, mut got) = (0, 0);
     while got < run.count {
-        if session.answer()?.op != Op::Receive {
+        let done = session.answer()?;
+        if done.op != Op::Receive {
             continue;
         }
-        let offset = size(got % slots)? * len;
+        let offset = size(done.user_data)? * len;
         wrong += u64::from(!is_expected(memory, offset, len, &mut expected, &mut scratch)?);
         if posted < run.count {
-            session.ep.post_recv(got, memory.buffer(offset, len)?)?;
+            session
+                .ep
+                .post_recv(done.user_data, memory.buffer(offset, len)?)?;
             session.ep.submit()?;
             posted += 1;
         }
