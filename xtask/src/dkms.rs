@@ -110,12 +110,32 @@ fn put(path: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn module_package_and_workspace_have_one_version() {
         let read = |name: &str| fs::read_to_string(root().join("kmod").join(name)).unwrap();
         assert!(read("usb4_rdma.h").contains(&format!("#define U4_VERSION\t\"{VERSION}\"")));
         assert!(read("dkms.conf").contains(&format!("PACKAGE_VERSION=\"{VERSION}\"")));
+    }
+
+    #[test]
+    fn missing_headers_are_named_with_the_package_that_has_them() {
+        for (argument, wanted) in [
+            ("release=9.9.9-none", "`apt-get install linux-headers-9.9.9-none`"),
+            ("KDIR=/nowhere", "no kernel headers in KDIR=/nowhere"),
+        ] {
+            let mut make = Command::new("make");
+            make.arg("-C")
+                .arg(root().join("kmod"))
+                .args(["--dry-run", argument]);
+            let Ok(output) = make.env_remove("KDIR").output() else {
+                eprintln!("not tested: there is no make here, nor does anything else here want it");
+                return;
+            };
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && said.contains(wanted), "{said}");
+        }
     }
 
     #[test]
