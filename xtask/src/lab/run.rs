@@ -7,8 +7,15 @@ use crate::interrupt;
 use crate::ui::Verdict;
 use anyhow::{Context, Result};
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Memory of a guest. Half of it holds its root: with 256 MiB that is full once the module is in it, with 320 it is not.
+const MEMORY_MIB: RangeInclusive<i64> = 384..=65536;
+
+/// Processors of a guest, each of them a thread of QEMU's.
+const CPUS: RangeInclusive<i64> = 1..=16;
 
 /// What guests to boot.
 #[derive(clap::Args)]
@@ -24,10 +31,10 @@ pub(crate) struct Guests {
     #[arg(long, default_value = "newest")]
     kernel: String,
     /// Memory of each guest.
-    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(MEMORY_MIB))]
     memory: u32,
     /// Processors of each guest.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(CPUS))]
     cpus: u32,
     /// Further kernel parameters.
     #[arg(
@@ -165,5 +172,39 @@ fn follow(guest: &Guest, argv: &[&str], limit: Duration) -> Result<Output> {
             Said::Nothing if std::time::Instant::now() > deadline => return running.wait(Duration::ZERO),
             Said::Nothing => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        guests: Guests,
+    }
+
+    fn parsed(option: &str, value: &str) -> Result<Guests, String> {
+        let parsed = Program::try_parse_from(["run", option, value]);
+        parsed
+            .map(|program| program.guests)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn guests_that_cannot_boot_are_refused_with_what_is_allowed() {
+        for (option, bad, allowed) in [
+            ("--memory", ["0", "1", "383", "65537"], "384..=65536"),
+            ("--cpus", ["0", "17", "4294967295", "4294967296"], "1..=16"),
+        ] {
+            for value in bad {
+                let said = parsed(option, value).err().unwrap_or_default();
+                assert!(said.contains(option) && said.contains(allowed), "{value}: {said}");
+            }
+        }
+        assert_eq!(parsed("--memory", "384").unwrap().memory, 384);
+        assert_eq!(parsed("--cpus", "16").unwrap().cpus, 16);
     }
 }
