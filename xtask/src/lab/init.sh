@@ -8,6 +8,7 @@ mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 mount -t debugfs debugfs /sys/kernel/debug
+mount -t tracefs tracefs /sys/kernel/tracing
 read -r line < /proc/cmdline
 number=${line##*lab.guest=}
 hostname "guest${number%% *}"
