@@ -98,6 +98,9 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
     let (address, _server) = match &arguments.address {
         Some(address) => (address.clone(), None),
         None => {
+            if let Some(warning) = cramped(processors()) {
+                remark(warning);
+            }
             let (address, server) = spawn_server(&session.device.info().name)?;
             (address, Some(server))
         }
@@ -168,8 +171,20 @@ fn measure(session: &mut Session, peer: EpAddr, arguments: &Arguments, sizes: Ve
 fn busy() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let load: f64 = text.split_whitespace().next()?.parse().ok()?;
-    let processors = std::thread::available_parallelism().ok()?.get();
-    (load > processors.max(2) as f64 + 0.5).then_some(load)
+    (load > processors().max(2) as f64 + 0.5).then_some(load)
+}
+
+/// How many processors this process may use; one if that is not known.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What to say before both ends run here on so many processors.
+fn cramped(processors: usize) -> Option<&'static str> {
+    (processors < 2).then_some(
+        "both ends poll, and share one processor here: this takes many times as long, and times mean little; use \
+         two processors, or fewer --iterations and --megabytes",
+    )
 }
 
 /// Powers of two from `min` to `max`, both included.
@@ -229,5 +244,11 @@ mod tests {
         assert_eq!(sizes(3, 20).unwrap(), [3, 4, 8, 16, 20]);
         assert_eq!(sizes(4, 16).unwrap(), [4, 8, 16]);
         assert!(sizes(0, 4).is_err() && sizes(5, 4).is_err());
+    }
+
+    #[test]
+    fn who_runs_both_ends_on_one_processor_is_told_before_the_wait() {
+        assert!(cramped(1).is_some_and(|text| text.contains("two processors")));
+        assert_eq!(cramped(2), None);
     }
 }
