@@ -87,6 +87,24 @@ impl World {
         }
     }
 
+    /// What the home's thread does when others want its processor.
+    fn thread_that_gives_way(&self) {
+        if !self.owner.try_thread() {
+            return;
+        }
+        loop {
+            self.work();
+            match self.owner.leave_thread() {
+                Leave::Work => {}
+                Leave::Watched => return,
+                Leave::StartTimer => {
+                    self.timer.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+        }
+    }
+
     /// An event, or an entry posted by somebody who then returns to user space.
     fn announce(&self) {
         self.pending.fetch_add(1, Ordering::Relaxed);
@@ -166,6 +184,22 @@ fn loom_a_spinner_and_the_thread_never_own_together_and_lose_nothing() {
                 world.spin();
             },
             World::thread,
+        ])
+        .settle();
+    });
+}
+
+#[test]
+fn loom_an_event_while_the_thread_gives_way_is_not_lost() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        race(&[
+            World::announce,
+            |world| {
+                world.spin();
+            },
+            World::thread_that_gives_way,
         ])
         .settle();
     });

@@ -4,9 +4,9 @@
 //!
 //! * *idle*: nobody, and wakeups are armed: an event wakes the thread;
 //! * *thread*, *spinner*: that one; events are found by polling;
-//! * *left*: nobody, and wakeups are not armed: a spinner has left a moment ago. Arming costs a system call or
-//!   an MMIO under a lock, and the next spinner is usually microseconds away, so the spinner starts a timer
-//!   instead. When it expires and nobody has spun since, the thread takes over and arms.
+//! * *left*: nobody, and wakeups are not armed: a spinner has left a moment ago, or the thread has, since others want
+//!   its processor. Arming costs a system call or an MMIO under a lock, and the next spinner is usually microseconds
+//!   away, so who leaves starts a timer instead. When it expires and nobody has spun since, the thread takes over.
 //!
 //! A bit in the same word says that work is pending. Whoever produces work sets it with [`Owner::notify`]; since
 //! taking, leaving and notifying are atomic steps on one word, each notification either is seen by the owner
@@ -84,13 +84,23 @@ impl Owner {
     /// A spinner wants to stop. With `force` it leaves even if there is new work, which the thread will do when
     /// the timer expires.
     pub fn leave_spin(&self, force: bool) -> Leave {
+        self.leave(force, SPUN)
+    }
+
+    /// The thread has not armed its wakeups, and others want its processor: whoever polls may drive. If nobody has when
+    /// the timer expires, the thread takes over.
+    pub fn leave_thread(&self) -> Leave {
+        self.leave(false, 0)
+    }
+
+    fn leave(&self, force: bool, spun: u32) -> Leave {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let stay = word & WORK != 0 && !force;
             let next = if stay {
                 word & !WORK
             } else {
-                (word & WORK) | LEFT | TIMER | SPUN
+                (word & WORK) | LEFT | TIMER | spun
             };
             match self
                 .word
@@ -237,6 +247,27 @@ mod tests {
         assert!(!owner.is_watched());
         assert!(owner.try_sleep());
         assert_eq!(owner.notify(), Notified::Idle);
+    }
+
+    #[test]
+    fn a_thread_that_gives_way_is_followed_by_whoever_polls() {
+        let owner = Owner::new();
+        assert!(owner.try_thread());
+        assert_eq!(owner.leave_thread(), Leave::StartTimer);
+        assert!(owner.try_spin());
+        assert_eq!(owner.leave_spin(false), Leave::Watched);
+        assert_eq!(owner.expired(), Expired::Again);
+    }
+
+    #[test]
+    fn a_thread_that_gives_way_to_nobody_takes_over_at_once() {
+        let owner = Owner::new();
+        assert!(owner.try_thread());
+        assert_eq!(owner.notify(), Notified::Owned);
+        assert_eq!(owner.leave_thread(), Leave::Work, "what is announced is not left");
+        assert_eq!(owner.leave_thread(), Leave::StartTimer);
+        assert_eq!(owner.notify(), Notified::Left);
+        assert_eq!(owner.expired(), Expired::Taken);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! there is no more. A spinner that leaves starts a timer ([`usb4_device::Grace`]); when that runs out and no spinner has
 //! come back, or something has been announced, the thread takes over. The thread goes on for `LINGER` after it last found
 //! something, since every unmasking of an interrupt is an MMIO read under the controller's lock; then it has interrupts
-//! unmasked, polls once more, and sleeps.
+//! unmasked, polls once more, and sleeps. If others want its processor before that, it leaves as a spinner does, rather than
+//! keep the link while it waits for its turn: the others may be clients that poll.
 //!
 //! Interrupts only announce ([`usb4_core_link_notify`]).
 
@@ -22,7 +23,7 @@ use crate::links::{Driven, LINK_RAILS, Link};
 /// How long the thread polls after it has last found something.
 const LINGER: Nanos = 50_000;
 
-/// Longest run of the thread before others may have the processor.
+/// Longest run of the thread in a read-side critical section.
 const SLICE: Nanos = 500_000;
 
 /// Longest sleep of the thread: interrupts get lost. The shorter one for a link that has been used within [`RECENT`].
@@ -372,9 +373,9 @@ pub extern "C" fn usb4_core_nudge(core: &Core) {
     core.serve_touched(home::now());
 }
 
-/// The link's thread: works until there is nothing to do or its time is up. Returns when it wants to be called again at the
-/// latest, 0 for at once (after others have had the processor). Until then the C side may sleep; it calls earlier when
-/// [`usb4_core_link_notify`] or [`usb4_core_link_expired`] ask for it.
+/// The link's thread: works until there is nothing to do or others want its processor. Returns when it wants to be called
+/// again at the latest, 0 for at once. Until then the C side may sleep; it calls earlier when [`usb4_core_link_notify`] or
+/// [`usb4_core_link_expired`] ask for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
     let start = home::now();
@@ -388,7 +389,6 @@ pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
         }
         link.threads.store(true, Ordering::Relaxed);
     }
-    let mut busy = start;
     let mut now = start;
     loop {
         // SAFETY: we are the owner.
@@ -396,21 +396,35 @@ pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
         let progress = link.round(driven, core, now);
         now = home::now();
         if progress {
-            busy = now;
+            driven.busy = now;
         }
-        let wanted = home::must_yield();
-        if now.saturating_sub(start) > SLICE || (wanted && progress) {
+        let lingers = now.saturating_sub(driven.busy) < LINGER;
+        if lingers && home::must_yield() {
+            // Whoever wants the processor may be the client that has just been woken, and will drive.
+            link.threads.store(false, Ordering::Release);
+            core.undriven.fetch_add(1, Ordering::Relaxed);
+            match owner.leave_thread() {
+                Leave::Work => {
+                    core.undriven.fetch_sub(1, Ordering::Relaxed);
+                    link.threads.store(true, Ordering::Relaxed);
+                    continue;
+                }
+                Leave::StartTimer => link.port.hand_over(link.grace.get()),
+                Leave::Watched => (),
+            }
+            return now.saturating_add(FALLBACK);
+        }
+        if now.saturating_sub(start) > SLICE {
             return 0;
         }
-        // Whoever wants the processor may be the client that has just been woken, and will drive.
-        if now.saturating_sub(busy) < LINGER && !wanted {
+        if lingers {
             core::hint::spin_loop();
             continue;
         }
         link.port.arm();
         // What has come before the interrupt was unmasked brings none.
         if link.round(driven, core, now) {
-            busy = now;
+            driven.busy = now;
             continue;
         }
         let wake_at = link.wake_at(driven, now);
@@ -421,7 +435,7 @@ pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
         }
         core.undriven.fetch_sub(1, Ordering::Relaxed);
         link.threads.store(true, Ordering::Relaxed);
-        busy = now;
+        driven.busy = now;
     }
 }
 

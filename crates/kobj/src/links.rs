@@ -69,6 +69,8 @@ pub(crate) struct Driven {
     pub(crate) watch_at: Nanos,
     /// The C side has been told that the link is down.
     pub(crate) told_down: bool,
+    /// When the thread last found something to do.
+    pub(crate) busy: Nanos,
     /// The value of [`Core::tracing`] that `traced` is of.
     pub(crate) tracing: u32,
     /// What had been counted when that was last traced.
@@ -215,6 +217,7 @@ pub unsafe extern "C" fn usb4_core_link_new(
             heard: home::now(),
             watch_at: 0,
             told_down: false,
+            busy: 0,
             tracing: 0,
             traced: Counters::default(),
         }),
