@@ -119,23 +119,48 @@ mod tests {
         assert!(read("dkms.conf").contains(&format!("PACKAGE_VERSION=\"{VERSION}\"")));
     }
 
+    /// What `make` in kmod/ says, which does not build anything.
+    fn make(arguments: &[&str]) -> (bool, String) {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(root().join("kmod")).arg("--dry-run");
+        for name in ["KDIR", "USB4_CORE", "USB4_FROM_SOURCE"] {
+            make.env_remove(name);
+        }
+        let output = make
+            .args(arguments)
+            .output()
+            .expect("make is wanted: apt-get install make");
+        let said = [output.stdout, output.stderr].concat();
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&said).into_owned(),
+        )
+    }
+
     #[test]
     fn missing_headers_are_named_with_the_package_that_has_them() {
         for (argument, wanted) in [
             ("release=9.9.9-none", "`apt-get install linux-headers-9.9.9-none`"),
             ("KDIR=/nowhere", "no kernel headers in KDIR=/nowhere"),
         ] {
-            let mut make = Command::new("make");
-            make.arg("-C")
-                .arg(root().join("kmod"))
-                .args(["--dry-run", argument]);
-            let Ok(output) = make.env_remove("KDIR").output() else {
-                eprintln!("not tested: there is no make here, nor does anything else here want it");
-                return;
-            };
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && said.contains(wanted), "{said}");
+            let (ok, said) = make(&[argument]);
+            assert!(!ok && said.contains(wanted), "{said}");
         }
+    }
+
+    #[test]
+    fn a_missing_object_is_named_with_the_ways_to_have_one() {
+        let headers = std::env::temp_dir().join(format!("usb4-no-headers-{}", std::process::id()));
+        fs::create_dir_all(&headers).unwrap();
+        fs::write(headers.join("Makefile"), "modules clean:\n\ttrue\n").unwrap();
+        let argument = format!("KDIR={}", headers.display());
+        let (ok, said) = make(&[&argument]);
+        assert!(!ok && said.contains("make USB4_FROM_SOURCE=1"), "{said}");
+        for arguments in [["USB4_CORE=/some/object"].as_slice(), &["clean"]] {
+            let (ok, said) = make(&[&[argument.as_str()], arguments].concat());
+            assert!(ok, "{arguments:?}: {said}");
+        }
+        fs::remove_dir_all(headers).unwrap();
     }
 
     #[test]
