@@ -11,9 +11,9 @@ use anyhow::{Result, bail};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What builds and tests need besides cargo: C compilers (libFuzzer is C++) and libfabric's headers, with which the
-/// layouts are compared. Commands install what only they need.
-const PACKAGES: &[&str] = &["gcc", "g++", "libc6-dev", "libclang-dev", "libfabric-dev"];
+/// What builds and tests need besides cargo: C compilers (libFuzzer is C++), make, which says what the module's build
+/// lacks, and libfabric's headers, with which the layouts are compared. Commands install what only they need.
+const PACKAGES: &[&str] = &["gcc", "g++", "make", "libc6-dev", "libclang-dev", "libfabric-dev"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -98,6 +98,7 @@ fn steps() -> Vec<Step> {
         step("lab-stock", 15, own("lab test --suite stock")),
         step("lab-skeleton", 30, own("lab test --suite skeleton")),
         step("lab-faults", 30, own("lab test --suite faults")),
+        step("lab-kmod", 45, own("lab test --suite kmod")),
         step("instructions", 10, own("instructions")),
         step("nccl", 10, own("nccl --nccl 2.30.7")),
         step("nccl-rules", 15, own("nccl --rules")),

@@ -41,10 +41,10 @@ pub(super) const GROUPS: &[Group] = &[
         checks: &[
             check("link-up", Ci, bounced_link_up),
             check("conformance-pair", Ci, conformance_pair),
-            check("ping", Ci, ping),
-            check("bench", Ci, bench),
-            check("cable-pull", Ci, cable_pull),
-            check("unload", Ci, unload),
+            check("ping", Full, ping),
+            check("bench", Full, bench),
+            check("cable-pull", Full, cable_pull),
+            check("unload", Full, unload),
         ],
     },
     // A Strix Halo's two data rings, one of them thunderbolt_net's, and frames into an absent path stop the sender.
