@@ -227,6 +227,10 @@ impl Job<'_> {
             .env("NCCL_CUMEM_ENABLE", "0")
             .env("NCCL_CUMEM_HOST_ENABLE", "0")
             .env("NCCL_RAS_ENABLE", "0");
+        if self.scenario.first() == Some(&"apart") {
+            // A rank that has ended refuses connections, which NCCL by itself tries for a minute to make.
+            command.env("NCCL_SOCKET_RETRY_CNT", "5");
+        }
         if let Some(bytes) = self.buffer {
             command.env("NCCL_BUFFSIZE", bytes.to_string());
         }
