@@ -29,7 +29,7 @@ DEFINE_MUTEX(u4_links_lock);
 
 static void wake(struct u4_link *link)
 {
-	/* Pairs with set_current_state() in sleep_until(). */
+	/* After what it is woken for. Pairs with the barriers in sleep_until(). */
 	smp_store_mb(link->woken, 1);
 	wake_up_process(link->task);
 }
@@ -42,7 +42,11 @@ static void sleep_until(struct u4_link *link, u64 at)
 	if (!READ_ONCE(link->woken) && !kthread_should_stop())
 		schedule_hrtimeout_range(&expires, SLACK_NS, HRTIMER_MODE_ABS);
 	__set_current_state(TASK_RUNNING);
-	WRITE_ONCE(link->woken, 0);
+	/*
+	 * Before the thread looks for work: what a wake-up was for whose mark
+	 * this wipes out is seen then.
+	 */
+	smp_store_mb(link->woken, 0);
 }
 
 static int link_thread(void *data)
@@ -57,8 +61,11 @@ static int link_thread(void *data)
 		if (at)
 			sleep_until(link, at);
 		else
-			/* Not cond_resched(), which lazy preemption ignores. */
-			schedule();
+			/*
+			 * RCU may want it. Others get the processor when the
+			 * core has given the link up for them.
+			 */
+			cond_resched();
 	}
 	return 0;
 }
