@@ -94,7 +94,7 @@ impl World {
         }
         loop {
             self.work();
-            match self.owner.leave_thread() {
+            match self.owner.leave_thread(false) {
                 Leave::Work => {}
                 Leave::Watched => return,
                 Leave::StartTimer => {

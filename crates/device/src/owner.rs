@@ -88,9 +88,9 @@ impl Owner {
     }
 
     /// The thread has not armed its wakeups, and others want its processor: whoever polls may drive. If nobody has when
-    /// the timer expires, the thread takes over.
-    pub fn leave_thread(&self) -> Leave {
-        self.leave(false, 0)
+    /// the timer expires, the thread takes over. With `force` it leaves even if there is new work.
+    pub fn leave_thread(&self, force: bool) -> Leave {
+        self.leave(force, 0)
     }
 
     fn leave(&self, force: bool, spun: u32) -> Leave {
@@ -253,7 +253,7 @@ mod tests {
     fn a_thread_that_gives_way_is_followed_by_whoever_polls() {
         let owner = Owner::new();
         assert!(owner.try_thread());
-        assert_eq!(owner.leave_thread(), Leave::StartTimer);
+        assert_eq!(owner.leave_thread(false), Leave::StartTimer);
         assert!(owner.try_spin());
         assert_eq!(owner.leave_spin(false), Leave::Watched);
         assert_eq!(owner.expired(), Expired::Again);
@@ -264,10 +264,27 @@ mod tests {
         let owner = Owner::new();
         assert!(owner.try_thread());
         assert_eq!(owner.notify(), Notified::Owned);
-        assert_eq!(owner.leave_thread(), Leave::Work, "what is announced is not left");
-        assert_eq!(owner.leave_thread(), Leave::StartTimer);
+        assert_eq!(
+            owner.leave_thread(false),
+            Leave::Work,
+            "what is announced is not left"
+        );
+        assert_eq!(owner.leave_thread(false), Leave::StartTimer);
         assert_eq!(owner.notify(), Notified::Left);
         assert_eq!(owner.expired(), Expired::Taken);
+    }
+
+    #[test]
+    fn a_thread_gives_way_however_much_is_announced_to_it() {
+        let owner = Owner::new();
+        assert!(owner.try_thread());
+        assert_eq!(owner.notify(), Notified::Owned);
+        assert_eq!(owner.leave_thread(true), Leave::StartTimer);
+        assert_eq!(
+            owner.expired(),
+            Expired::Taken,
+            "what was announced is not left for longer"
+        );
     }
 
     #[test]

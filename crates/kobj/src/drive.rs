@@ -23,7 +23,8 @@ use crate::links::{Driven, LINK_RAILS, Link};
 /// How long the thread polls after it has last found something.
 const LINGER: Nanos = 50_000;
 
-/// Longest run of the thread in a read-side critical section.
+/// Longest run of the thread in a read-side critical section, and while clients announce work to it and others want its
+/// processor.
 const SLICE: Nanos = 500_000;
 
 /// Longest sleep of the thread: interrupts get lost. The shorter one for a link that has been used within [`RECENT`].
@@ -403,7 +404,7 @@ pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
             // Whoever wants the processor may be the client that has just been woken, and will drive.
             link.threads.store(false, Ordering::Release);
             core.undriven.fetch_add(1, Ordering::Relaxed);
-            match owner.leave_thread() {
+            match owner.leave_thread(now.saturating_sub(start) > SLICE) {
                 Leave::Work => {
                     core.undriven.fetch_sub(1, Ordering::Relaxed);
                     link.threads.store(true, Ordering::Relaxed);

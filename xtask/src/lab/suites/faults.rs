@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Seeds run on each change. Together they have every kind of fault, with one lane and with two.
 const CI: [u64; 2] = [47, 52];
-/// As many of them are run against thunderbolt_net: there only the emulator is tried.
+/// As many of them, with one lane, are run against thunderbolt_net: there only the emulator is tried.
 const CI_NETWORK: usize = 1;
 /// Further seeds, run when asked for: 24 scripts in all.
 const FULL: std::ops::RangeInclusive<u64> = 1..=10;
