@@ -87,14 +87,14 @@ impl World {
         }
     }
 
-    /// What the home's thread does when others want its processor.
-    fn thread_that_gives_way(&self) {
+    /// What the home's thread does when others want its processor. With `force` it does not look at what is announced.
+    fn thread_that_gives_way(&self, force: bool) {
         if !self.owner.try_thread() {
             return;
         }
         loop {
             self.work();
-            match self.owner.leave_thread(false) {
+            match self.owner.leave_thread(force) {
                 Leave::Work => {}
                 Leave::Watched => return,
                 Leave::StartTimer => {
@@ -191,18 +191,24 @@ fn loom_a_spinner_and_the_thread_never_own_together_and_lose_nothing() {
 
 #[test]
 fn loom_an_event_while_the_thread_gives_way_is_not_lost() {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(|| {
-        race(&[
-            World::announce,
-            |world| {
-                world.spin();
-            },
-            World::thread_that_gives_way,
-        ])
-        .settle();
-    });
+    let ways: [fn(&World); 2] = [
+        |world| world.thread_that_gives_way(false),
+        |world| world.thread_that_gives_way(true),
+    ];
+    for thread in ways {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(move || {
+            race(&[
+                World::announce,
+                |world| {
+                    world.spin();
+                },
+                thread,
+            ])
+            .settle();
+        });
+    }
 }
 
 #[test]
