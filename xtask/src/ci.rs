@@ -5,6 +5,7 @@
 
 use crate::debian;
 use crate::process;
+use crate::space;
 use crate::ui::{Task, Verdict, seconds};
 use crate::workspace::{cargo, work};
 use anyhow::{Result, bail};
@@ -14,6 +15,10 @@ use std::time::{Duration, Instant};
 /// What builds and tests need besides cargo: C compilers (libFuzzer is C++), make, which says what the module's build
 /// lacks, and libfabric's headers, with which the layouts are compared. Commands install what only they need.
 const PACKAGES: &[&str] = &["gcc", "g++", "make", "libc6-dev", "libclang-dev", "libfabric-dev"];
+
+/// What a clean clone with an empty cache writes, measured, and as much again as steps may grow by before this does.
+const TARGET_GIB: u64 = 5;
+const CACHE_GIB: u64 = 2;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -131,6 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     if !args.only.is_empty() {
         steps.retain(|step| args.only.iter().any(|name| name == step.name));
     }
+    space::need(TARGET_GIB, CACHE_GIB)?;
     debian::ensure(PACKAGES)?;
     let began = Instant::now();
     let total = steps.len();

@@ -30,6 +30,7 @@ mod objcheck;
 mod process;
 mod provider;
 mod sim;
+mod space;
 mod wheel;
 mod workspace;
 
