@@ -28,7 +28,8 @@ struct Place {
 impl Place {
     fn of(path: &Path) -> Result<Place> {
         let stat = rustix::fs::stat(path).with_context(|| format!("look at {}", path.display()))?;
-        let disk = rustix::fs::statvfs(path).with_context(|| format!("ask for the space at {}", path.display()))?;
+        let disk =
+            rustix::fs::statvfs(path).with_context(|| format!("ask for the space at {}", path.display()))?;
         Ok(Place {
             path: path.display().to_string(),
             device: stat.st_dev,

@@ -15,8 +15,11 @@ pub(super) const GROUPS: &[Group] = &[
         plan: shared::plan,
         prepare: shared::prepare,
         checks: &[
-            check("nccl", Ci, over_nccl),
-            check("mpi", Ci, over_mpi),
+            check("nccl", Ci, |lab| seen(nccl::in_guests(lab, &[4])?)),
+            check("nccl-one-rank-each", Full, |lab| {
+                seen(nccl::in_guests(lab, &[2])?)
+            }),
+            check("mpi", Ci, |lab| seen(mpi::in_guests(lab, &[2, 4])?)),
             check("nccl-on-a-bad-cable", Full, over_nccl_badly),
             check("mpi-on-a-bad-cable", Full, over_mpi_badly),
         ],
@@ -70,14 +73,6 @@ const ON_A_BAD_CABLE: &[Check] = &[
     check("nccl-on-a-bad-cable", Full, over_nccl_badly),
     check("mpi-on-a-bad-cable", Full, over_mpi_badly),
 ];
-
-fn over_nccl(lab: &mut Lab) -> Result<Outcome> {
-    seen(nccl::in_guests(lab, &[2, 4])?)
-}
-
-fn over_mpi(lab: &mut Lab) -> Result<Outcome> {
-    seen(mpi::in_guests(lab, &[2, 4])?)
-}
 
 fn over_nccl_badly(lab: &mut Lab) -> Result<Outcome> {
     bad_cable::with_all(lab, |lab| nccl::in_guests(lab, &[2, 4]))
