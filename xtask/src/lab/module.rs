@@ -231,12 +231,24 @@ fn order(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.filter(|path| path.exists()).collect())
 }
 
-/// Copies the files of `from` that differ, so that make sees what changed. Build products there may be in it stay.
+/// Whether make leaves that, in `kmod/` as well for whoever builds there by hand. In the lab's copy it would look newer
+/// than what the lab has made of other sources.
+fn is_made(name: &str, is_dir: bool) -> bool {
+    const ENDS: [&str; 6] = [".o", ".ko", ".mod", ".mod.c", ".cmd", ".o.d"];
+    const NAMES: [&str; 3] = ["modules.order", "Module.symvers", ".tmp_versions"];
+    (is_dir && name == "built") || NAMES.contains(&name) || ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// Copies the sources in `from` that differ, so that make sees what changed. What make has left in either stays there.
 fn mirror(from: &Path, to: &Path, kept: &mut BTreeSet<PathBuf>) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
         let path = entry.with_context(|| format!("read {}", from.display()))?.path();
-        let target = to.join(path.file_name().unwrap_or_default());
+        let name = path.file_name().unwrap_or_default();
+        let target = to.join(name);
+        if is_made(&name.to_string_lossy(), path.is_dir()) {
+            continue;
+        }
         if path.is_dir() {
             mirror(&path, &target, kept)?;
         } else {
@@ -280,6 +292,34 @@ fn drop_vanished(folder: &Path, kept: &BTreeSet<PathBuf>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_make_has_left_beside_the_sources_does_not_replace_what_the_lab_made() {
+        let base = std::env::temp_dir().join(format!("xtask-mirror-made-{}", std::process::id()));
+        let (from, to) = (base.join("from"), base.join("to"));
+        fs::create_dir_all(from.join("built")).unwrap();
+        fs::create_dir_all(&to).unwrap();
+        let made = [
+            "a.o",
+            ".a.o.cmd",
+            "x.ko",
+            "x.mod.c",
+            "modules.order",
+            "built/core.o_built",
+        ];
+        for name in made {
+            fs::write(from.join(name), "by hand").unwrap();
+        }
+        for name in ["a.c", "core.o_shipped"] {
+            fs::write(from.join(name), name).unwrap();
+        }
+        fs::write(to.join("a.o"), "the lab's").unwrap();
+        mirror(&from, &to, &mut BTreeSet::new()).unwrap();
+        assert_eq!(fs::read(to.join("a.o")).unwrap(), b"the lab's");
+        assert!(made[1..].iter().all(|name| !to.join(name).exists()));
+        assert!(to.join("a.c").exists() && to.join("core.o_shipped").exists());
+        fs::remove_dir_all(&base).unwrap();
+    }
 
     #[test]
     fn a_source_that_is_gone_goes_but_what_make_made_stays() {
