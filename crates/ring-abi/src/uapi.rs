@@ -46,7 +46,7 @@
 //! | `ETIMEDOUT` | `CREATE_AH`: it did not come up in time |
 //! | `EINTR` | `CREATE_AH`, `ENTER`: a signal ended the wait; what `ENTER` did before it waited is done |
 //!
-//! `open` fails with `EACCES` by the file's mode, with `ENOSPC` if the device has no more clients, and with `ENODEV` or
+//! `open` fails with `EACCES` by the file's mode, with `ENOSPC` if the device, or the user, has no more clients, and with `ENODEV` or
 //! `ENXIO` while there is none.
 //!
 //! # Sleeping
