@@ -46,7 +46,6 @@ pub(crate) fn run(device: Option<&str>, arguments: &Arguments) -> Result<()> {
 }
 
 fn serve(mut session: Session) -> Result<()> {
-    announce("ping", &session.ep.address())?;
     let memory = session
         .device
         .alloc(size(MAX_SIZE * SERVER_RECEIVES)?, Access::LOCAL)?;
@@ -61,6 +60,7 @@ fn serve(mut session: Session) -> Result<()> {
             .post_recv(RECEIVED | index, slot(index, size(MAX_SIZE)?)?)?;
     }
     session.ep.submit()?;
+    announce("ping", &session.ep.address())?;
     loop {
         let done = session.sleep()?;
         let index = done.user_data & (RECEIVED - 1);

@@ -18,11 +18,11 @@ use crate::session::{ALONE, Session, message_len, size};
 ///
 /// When the device fails.
 pub(super) fn serve(mut session: Session) -> Result<()> {
-    announce("bench", &session.ep.address())?;
     let mut requests = Requests {
         memory: session.device.alloc(RUN, Access::LOCAL)?,
         posted: false,
     };
+    announce("bench", &session.ep.address())?;
     let mut next = None;
     loop {
         let source = match next.take() {
