@@ -40,6 +40,7 @@ mod endpoint;
 mod error;
 mod kernel;
 mod memory;
+pub mod raw;
 mod spec;
 mod work;
 

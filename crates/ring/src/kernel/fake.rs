@@ -21,7 +21,7 @@ use usb4_soft::{
 use usb4_wire::{EpAddr, NodeId};
 
 /// What a device answers to.
-pub(super) trait Kernel: Debug + Send + Sync {
+pub(crate) trait Kernel: Debug + Send + Sync {
     fn call(&self, number: u32, argument: &mut [u8]) -> Result<i32, Errno>;
     fn map(&self, offset: u64) -> io::Result<QueueMemory>;
 }

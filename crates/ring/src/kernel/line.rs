@@ -12,7 +12,7 @@ use usb4_soft::{Descriptor, QueueMemory, Sharing};
 
 /// An open device: a file, or in tests what plays one.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(crate) enum Line {
     Device(Descriptor),
     #[cfg(test)]
     Fake(Box<dyn super::fake::Kernel>),
@@ -20,13 +20,13 @@ pub(super) enum Line {
 
 impl Line {
     /// An open file, which is closed in children.
-    pub(super) fn new(device: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(device: OwnedFd) -> io::Result<Self> {
         Descriptor::new(device).map(Self::Device)
     }
 
     /// The ioctl `number`; what it returns.
     #[inline]
-    pub(super) fn call<T: Argument>(&self, number: u32, argument: &mut T) -> Result<i32, Errno> {
+    pub(crate) fn call<T: Argument>(&self, number: u32, argument: &mut T) -> Result<i32, Errno> {
         debug_assert!(T::NUMBERS.contains(&number), "{number:#x} takes something else");
         match self {
             Self::Device(device) => {
@@ -47,7 +47,7 @@ impl Line {
     }
 
     /// `words` words of what the device has at `offset`.
-    pub(super) fn map(&self, offset: u64, words: usize, sharing: Sharing) -> io::Result<QueueMemory> {
+    pub(crate) fn map(&self, offset: u64, words: usize, sharing: Sharing) -> io::Result<QueueMemory> {
         match self {
             Self::Device(device) => QueueMemory::device(device.as_fd(), offset, words, sharing),
             #[cfg(test)]

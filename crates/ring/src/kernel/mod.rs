@@ -19,12 +19,13 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use usb4_ring_abi::{MAX_MESSAGE, uapi};
-use usb4_soft::{Generation, Limits, QueueMemory, Sharing};
+use usb4_soft::Limits;
 use usb4_wire::NodeId;
 
+use crate::raw::Ring;
 use crate::{Error, PeerInfo, PeerState, Result};
 use errors::{Request, refusal};
-use line::Line;
+pub(crate) use line::Line;
 
 /// Elements a list has room for at first; asked again with more if that is too few.
 const ROOM: u32 = 16;
@@ -32,14 +33,9 @@ const ROOM: u32 = 16;
 /// A client of the device.
 #[derive(Debug)]
 pub(crate) struct Client {
-    line: Line,
+    ring: Ring,
     info: uapi::Info,
-    /// A word that is 0 while polling is of no use, if the device has that.
-    notice: Option<QueueMemory>,
-    generation: Generation,
     gone: AtomicBool,
-    /// Polls in a row that did nothing.
-    idle: AtomicU32,
     cqs: AtomicU32,
     regions: AtomicU32,
 }
@@ -56,18 +52,10 @@ impl Client {
             path: path.into(),
             source,
         };
-        let words = info.notice_bytes as usize / 8;
-        let notice = (words > uapi::NOTICE_UNDRIVEN_WORD)
-            .then(|| line.map(info.notice_offset, words, Sharing::ReadOnly))
-            .transpose()
-            .map_err(failed)?;
         Ok(Self {
-            notice,
-            generation: Generation::new().map_err(failed)?,
-            line,
+            ring: Ring::on(line, (info.notice_offset, info.notice_bytes)).map_err(failed)?,
             info,
             gone: AtomicBool::new(false),
-            idle: AtomicU32::new(0),
             cqs: AtomicU32::new(0),
             regions: AtomicU32::new(0),
         })
@@ -96,7 +84,7 @@ impl Client {
 
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if !self.generation.is_current() {
+        if !self.ring.is_ours() {
             return Err(Error::Forked);
         }
         if self.gone.load(Ordering::Relaxed) {
@@ -108,7 +96,7 @@ impl Client {
     /// Makes a request; a refusal becomes an error.
     fn ask<T: uapi::Argument>(&self, number: u32, argument: &mut T, request: Request) -> Result<()> {
         self.check()?;
-        match self.line.call(number, argument) {
+        match self.ring.call(number, argument) {
             Ok(_) => Ok(()),
             Err(errno) => Err(self.refused(request, errno)),
         }
@@ -127,7 +115,7 @@ impl Client {
     fn tell<T: uapi::Argument>(&self, number: u32, argument: &mut T) {
         // In a child the descriptor is closed, and its number may be another's.
         if self.check().is_ok() {
-            let _ = self.line.call(number, argument);
+            let _ = self.ring.call(number, argument);
         }
     }
 

@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use usb4_ring_abi::{Cqe, QueueGeometry, Rqe, Sqe, uapi};
 use usb4_soft::{
     Access, Bell, CqParts, DeviceError, EndpointKind, EndpointParts, Mapping, QueueMemory, RegionParts,
-    Sharing,
 };
 use usb4_wire::{EpAddr, NodeId};
 
@@ -74,7 +73,7 @@ impl Client {
         if bytes < words as u64 * 8 {
             return Err(Error::Unsupported("the kernel module's queues are too small"));
         }
-        self.line.map(offset, words, Sharing::ReadWrite).map_err(os(what))
+        self.ring.map_words(offset, words).map_err(os(what))
     }
 
     pub(crate) fn create_endpoint(
@@ -147,7 +146,7 @@ impl Client {
                 timeout_ns: left.map_or(0, nanos),
                 ..uapi::CreateAh::new()
             };
-            match self.line.call(uapi::IOC_CREATE_AH, &mut ah) {
+            match self.ring.call(uapi::IOC_CREATE_AH, &mut ah) {
                 Ok(_) => return Ok(Some(ah.ah)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if wait.is_none() => return Ok(None),
@@ -182,7 +181,7 @@ impl Client {
             ..uapi::Source::new()
         };
         self.check().ok()?;
-        self.line.call(uapi::IOC_SOURCE, &mut who).ok()?;
+        self.ring.call(uapi::IOC_SOURCE, &mut who).ok()?;
         Some(address(&who.addr))
     }
 
