@@ -1,0 +1,160 @@
+//! Posting: work requests become entries, and the device is told if it does not look by itself.
+
+use std::ffi::c_int;
+
+use rdma_core_sys::*;
+use usb4_ffi::boundary_or;
+use usb4_ring::raw::{Errno, PushError};
+
+use crate::ah::Ah;
+use crate::handles;
+use crate::init::PANICKED;
+use crate::qp::{Parts, Qp, Sends};
+use crate::send::{self, target};
+
+impl Sends {
+    /// The ring API's handle for a queue pair behind an address.
+    ///
+    /// # Safety
+    /// `ah` is null or an address of ours that is not destroyed meanwhile.
+    pub(crate) unsafe fn handle(&mut self, parts: &Parts, ah: *mut ibv_ah, qpn: u32) -> Result<u32, c_int> {
+        // SAFETY: the caller's promise.
+        let node = unsafe { Ah::parts(ah) }.ok_or(libc::EINVAL)?;
+        let device = handles::Device {
+            ring: &parts.shared.ring,
+            ep: parts.ep,
+        };
+        self.handles.get(&target(node, qpn), &device)
+    }
+}
+
+/// What posting returns when a queue does not take an entry.
+#[cold]
+pub(crate) fn refused(error: PushError) -> c_int {
+    match error {
+        PushError::Full => libc::ENOMEM,
+        // In a child of `fork`, too, which does not have its parent's queues.
+        PushError::Hostile(_) => libc::EIO,
+    }
+}
+
+impl Parts {
+    /// The device takes what was published.
+    ///
+    /// # Errors
+    /// It has gone, or is another process's.
+    #[inline]
+    pub(crate) fn submit(&self) -> Result<(), c_int> {
+        self.shared.ring.submit(self.ep).or_else(|error| {
+            if error == Errno::INTR {
+                Ok(())
+            } else {
+                Err(error.raw_os_error())
+            }
+        })
+    }
+
+    /// # Safety
+    /// `wr` is null or a chain of requests as verbs wants them.
+    #[inline]
+    unsafe fn post_send(&self, wr: *mut ibv_send_wr) -> Result<(), (c_int, *mut ibv_send_wr)> {
+        if !self.may_send() {
+            return Err((libc::EINVAL, wr));
+        }
+        let mut sends = self.sends.lock();
+        let mut next = wr;
+        let mut result = Ok(());
+        // SAFETY: the caller's promise.
+        while let Some(request) = unsafe { next.as_ref() } {
+            // SAFETY: as above.
+            let pushed = unsafe { send::entry(&self.rules, request, |ah, qpn| sends.handle(self, ah, qpn)) }
+                .and_then(|sqe| sends.queue.push(&sqe).map_err(refused));
+            if let Err(error) = pushed {
+                result = Err((error, next));
+                break;
+            }
+            next = request.next;
+        }
+        let asleep = sends.queue.publish() != 0 && sends.queue.needs_wakeup();
+        drop(sends);
+        if asleep {
+            let submitted = self.submit().map_err(|error| (error, wr));
+            return result.and(submitted);
+        }
+        result
+    }
+
+    /// # Safety
+    /// As [`Parts::post_send`].
+    #[inline]
+    unsafe fn post_recv(&self, wr: *mut ibv_recv_wr) -> Result<(), (c_int, *mut ibv_recv_wr)> {
+        if !self.may_receive() {
+            return Err((libc::EINVAL, wr));
+        }
+        let mut receives = self.receives.lock();
+        let mut next = wr;
+        let mut result = Ok(());
+        // SAFETY: the caller's promise.
+        while let Some(request) = unsafe { next.as_ref() } {
+            // SAFETY: as above.
+            let pushed =
+                unsafe { send::receive(request) }.and_then(|rqe| receives.push(&rqe).map_err(refused));
+            if let Err(error) = pushed {
+                result = Err((error, next));
+                break;
+            }
+            next = request.next;
+        }
+        // The device finds receives when it needs them, unless it has needed one already.
+        let asleep = receives.publish() != 0 && receives.needs_wakeup();
+        drop(receives);
+        if asleep {
+            let submitted = self.submit().map_err(|error| (error, wr));
+            return result.and(submitted);
+        }
+        result
+    }
+}
+
+/// Tells C which request was not posted, and why.
+#[inline]
+unsafe fn answer<W>(result: Result<(), (c_int, *mut W)>, bad_wr: *mut *mut W) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err((error, wr)) => {
+            if !bad_wr.is_null() {
+                // SAFETY: libibverbs gives a place for it.
+                unsafe { bad_wr.write(wr) };
+            }
+            error
+        }
+    }
+}
+
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad_wr: *mut *mut ibv_send_wr,
+) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an application gives a queue pair of ours, which is not destroyed meanwhile, and requests.
+        unsafe {
+            let result = Qp::parts(qp).map_or(Err((libc::EINVAL, wr)), |parts| parts.post_send(wr));
+            answer(result, bad_wr)
+        }
+    })
+}
+
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    boundary_or(PANICKED, || {
+        // SAFETY: an application gives a queue pair of ours, which is not destroyed meanwhile, and requests.
+        unsafe {
+            let result = Qp::parts(qp).map_or(Err((libc::EINVAL, wr)), |parts| parts.post_recv(wr));
+            answer(result, bad_wr)
+        }
+    })
+}
