@@ -71,7 +71,7 @@ enum Cmd {
     Instructions(instructions::Args),
     /// Run the loom models.
     Loom(loom::Args),
-    /// Build the libfabric provider and say where it is.
+    /// Build the libfabric provider, or that of libibverbs, and say where it is.
     Provider(provider::Args),
     /// Run MPI benchmarks with every byte checked.
     Mpi(mpi::Args),
