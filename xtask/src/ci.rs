@@ -13,8 +13,17 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What builds and tests need besides cargo: C compilers (libFuzzer is C++), make, which says what the module's build
-/// lacks, and libfabric's headers, with which the layouts are compared. Commands install what only they need.
-const PACKAGES: &[&str] = &["gcc", "g++", "make", "libc6-dev", "libclang-dev", "libfabric-dev"];
+/// lacks, libfabric's headers, with which the layouts are compared, and libibverbs, into which the verbs provider is
+/// loaded. Commands install what only they need.
+const PACKAGES: &[&str] = &[
+    "gcc",
+    "g++",
+    "make",
+    "libc6-dev",
+    "libclang-dev",
+    "libfabric-dev",
+    "libibverbs1",
+];
 
 /// What a clean clone with an empty cache writes, measured, and as much again as steps may grow by before this does.
 const TARGET_GIB: u64 = 5;
@@ -108,6 +117,7 @@ fn steps() -> Vec<Step> {
         step("nccl", 10, own("nccl --nccl 2.30.7")),
         step("nccl-rules", 15, own("nccl --rules")),
         step("nccl-headers", 10, own("nccl --headers")),
+        step("rdma-core", 10, own("rdma-core")),
         step("mpi-mpich", 10, own("mpi --mpi mpich")),
         step("mpi-openmpi", 10, own("mpi --mpi openmpi")),
         step("mpi-openmpi-debian", 10, own("mpi --mpi openmpi-debian")),

@@ -173,15 +173,28 @@ pub(crate) struct Index {
 impl Index {
     /// Reads it anew.
     pub(crate) fn read(suite: &str) -> Result<Index> {
+        Self::read_to(work().join("apt").join(suite), suite, &["deb"])
+    }
+
+    /// As [`Index::read`], with the list of source packages.
+    pub(crate) fn read_with_sources(suite: &str) -> Result<Index> {
+        let folder = work().join("apt").join(format!("{suite}-sources"));
+        Self::read_to(folder, suite, &["deb", "deb-src"])
+    }
+
+    fn read_to(folder: PathBuf, suite: &str, kinds: &[&str]) -> Result<Index> {
         ensure(&["debian-archive-keyring"])?;
-        let folder = work().join("apt").join(suite);
         for part in ["lists/partial", "cache/archives/partial"] {
             std::fs::create_dir_all(folder.join(part)).context("create folders for apt")?;
         }
         let source = folder.join("sources.list");
         let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let line = format!("deb [signed-by={keyring}] {} {suite} main\n", mirror()?);
-        std::fs::write(&source, line).with_context(|| format!("write {}", source.display()))?;
+        let mirror = mirror()?;
+        let lines: String = kinds
+            .iter()
+            .map(|kind| format!("{kind} [signed-by={keyring}] {mirror} {suite} main\n"))
+            .collect();
+        std::fs::write(&source, lines).with_context(|| format!("write {}", source.display()))?;
         let options = vec![
             format!("Dir::Etc::SourceList={}", source.display()),
             "Dir::Etc::SourceParts=/dev/null".to_string(),
@@ -206,6 +219,50 @@ impl Index {
         task.done("searched");
         let names = text.lines().filter_map(|line| line.split_whitespace().next());
         Ok(names.map(str::to_string).collect())
+    }
+
+    /// The version of a package.
+    pub(crate) fn version(&self, name: &str) -> Result<String> {
+        let mut task = Task::start(format!("look for {name}"), None);
+        let text = self.run(self.command("apt-cache", &["madison", name]), &mut task)?;
+        let version = text.lines().find_map(|line| line.split('|').nth(1));
+        let version = version
+            .with_context(|| format!("there is no package {name}"))?
+            .trim();
+        task.done(version);
+        Ok(version.to_string())
+    }
+
+    /// Unpacks the source of package `name` as its authors have published it, without Debian's changes, to `to`. The index
+    /// must have been read with sources.
+    pub(crate) fn upstream(&self, name: &str, to: &Path) -> Result<()> {
+        let downloads = to.with_extension("orig");
+        if downloads.exists() {
+            std::fs::remove_dir_all(&downloads).context("remove an earlier attempt")?;
+        }
+        std::fs::create_dir_all(&downloads).context("create a folder for the source")?;
+        let mut task = Task::start(format!("download the source of {name}"), None);
+        let mut command = self.command("apt-get", &["-q", "source", "--tar-only", name]);
+        command.current_dir(&downloads);
+        self.run(command, &mut task)?;
+        let entries = std::fs::read_dir(&downloads).context("read what was downloaded")?;
+        let archive = entries
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.to_string_lossy().contains(".orig.tar."))
+            .context("the source package has no .orig.tar")?;
+        std::fs::create_dir_all(to).context("create the folder to unpack to")?;
+        let mut command = Command::new("tar");
+        command
+            .arg("-xf")
+            .arg(archive)
+            .arg("-C")
+            .arg(to)
+            .arg("--strip-components=1");
+        self.run(command, &mut task)?;
+        std::fs::remove_dir_all(&downloads).context("remove what was downloaded")?;
+        task.done("unpacked");
+        Ok(())
     }
 
     /// Unpacks packages, and nothing they depend on, into `to`: those named, and files of the mirror that are no longer in

@@ -29,6 +29,7 @@ mod nccl;
 mod objcheck;
 mod process;
 mod provider;
+mod rdma_core;
 mod sim;
 mod space;
 mod wheel;
@@ -73,6 +74,8 @@ enum Cmd {
     Loom(loom::Args),
     /// Build the libfabric provider, or that of libibverbs, and say where it is.
     Provider(provider::Args),
+    /// Compare what the verbs provider shares with libibverbs with the headers and sources of Debian's rdma-core.
+    RdmaCore(rdma_core::Args),
     /// Run MPI benchmarks with every byte checked.
     Mpi(mpi::Args),
     /// Run a stock NCCL, without a GPU, over the net plugin.
@@ -92,6 +95,7 @@ impl Cmd {
             Cmd::Instructions(_) => "instructions",
             Cmd::Loom(_) => "loom",
             Cmd::Provider(_) => "provider",
+            Cmd::RdmaCore(_) => "rdma-core",
             Cmd::Checkpatch(_) => "checkpatch",
             Cmd::Deny(_) => "deny",
             Cmd::Dkms(_) => "dkms",
@@ -113,6 +117,7 @@ impl Cmd {
             Cmd::Instructions(args) => instructions::run(&args),
             Cmd::Loom(args) => loom::run(&args),
             Cmd::Provider(args) => provider::run(&args),
+            Cmd::RdmaCore(args) => rdma_core::run(&args),
             Cmd::Checkpatch(args) => checkpatch::run(&args),
             Cmd::Deny(args) => deny::run(&args),
             Cmd::Dkms(args) => dkms::run(&args),
