@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use rdma_core_sys::*;
 use usb4_ffi::{boundary, boundary_or};
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) library: &'static Library,
     /// The descriptor of the ring API that came with the context.
     pub(crate) ring: Ring,
+    /// Sends that came to nothing because of their link.
+    pub(crate) failures: Arc<AtomicU32>,
 }
 
 /// The end of the allocation that is a context: what libibverbs knows, and ours. In front of it are the pointers of
@@ -157,7 +160,11 @@ unsafe fn connect(library: &'static Library, verbs: *mut verbs_context) -> Resul
         return Err(libc::EPROTONOSUPPORT);
     }
     let ring = Ring::new(fd, (ours.notice_offset, ours.notice_bytes)).map_err(|error| errno::of(&error))?;
-    Ok(Shared { library, ring })
+    Ok(Shared {
+        library,
+        ring,
+        failures: Arc::default(),
+    })
 }
 
 /// A library that has the symbols of a layout and is not of it.

@@ -78,7 +78,8 @@ fn parts(shared: Arc<Shared>, resp: &CqResponse) -> Result<Parts, c_int> {
         .ring
         .map::<Cqe>(ours.depth, ours.offset, ours.bytes)
         .map_err(|error| errno::of(&error))?;
-    let completions = Completions::new(memory.clone(), ours.depth).ok_or(libc::EPROTO)?;
+    let completions =
+        Completions::new(memory.clone(), ours.depth, Arc::clone(&shared.failures)).ok_or(libc::EPROTO)?;
     Ok(Parts {
         shared,
         memory,

@@ -54,45 +54,70 @@ pub(crate) struct Handles {
     last: Option<(Target, u32)>,
     /// Counts lookups.
     clock: u64,
+    /// Failures there had been when `last` was looked up.
+    failures: u32,
 }
 
 #[derive(Debug)]
 struct Known {
     handle: u32,
     used: u64,
+    /// Failures there had been when it was made.
+    failures: u32,
 }
 
 impl Handles {
     /// The handle for `target`. Where the device has room for no more, the one not used for longest goes: datagrams to
     /// there that are still on their way complete as flushed.
+    ///
+    /// A handle is good for as long as the link it was made for. So one that is older than the last of `failures`, which
+    /// count sends that came to nothing, is made anew.
     #[inline]
-    pub(crate) fn get(&mut self, target: &Target, maker: &impl Maker) -> Result<u32, c_int> {
+    pub(crate) fn get(&mut self, target: &Target, failures: u32, maker: &impl Maker) -> Result<u32, c_int> {
         match self.last {
-            Some((last, handle)) if last == *target => Ok(handle),
-            _ => self.look_up(target, maker),
+            Some((last, handle)) if last == *target && failures == self.failures => Ok(handle),
+            _ => self.look_up(target, failures, maker),
         }
     }
 
-    fn look_up(&mut self, target: &Target, maker: &impl Maker) -> Result<u32, c_int> {
+    fn look_up(&mut self, target: &Target, failures: u32, maker: &impl Maker) -> Result<u32, c_int> {
         // `get` does not count the uses of the last one.
         if let Some(known) = self.last.and_then(|(last, _)| self.known.get_mut(&last)) {
             known.used = self.clock;
         }
+        self.last = None;
+        self.failures = failures;
         self.clock += 1;
         let used = self.clock;
         let handle = match self.known.get_mut(target) {
-            Some(known) => {
+            Some(known) if known.failures == failures => {
                 known.used = used;
                 known.handle
             }
-            None => {
+            _ => {
+                if let Some(old) = self.known.remove(target) {
+                    maker.destroy(old.handle);
+                }
                 let handle = self.make(target, maker).map_err(number)?;
-                self.known.insert(*target, Known { handle, used });
+                let known = Known {
+                    handle,
+                    used,
+                    failures,
+                };
+                self.known.insert(*target, known);
                 handle
             }
         };
         self.last = Some((*target, handle));
         Ok(handle)
+    }
+
+    /// Gives all of them back: the queue pair begins anew.
+    pub(crate) fn clear(&mut self, maker: &impl Maker) {
+        self.last = None;
+        self.known
+            .drain()
+            .for_each(|(_, known)| maker.destroy(known.handle));
     }
 
     fn make(&mut self, target: &Target, maker: &impl Maker) -> Result<u32, Errno> {
@@ -165,7 +190,7 @@ mod tests {
     fn a_handle_is_made_once_and_the_one_not_used_for_longest_goes() {
         let (device, mut handles) = (Two::default(), Handles::default());
         for qpn in [5, 6, 5, 5, 6, 5, 7, 5, 7, 6] {
-            assert_eq!(handles.get(&target(qpn), &device), Ok(qpn + 1000));
+            assert_eq!(handles.get(&target(qpn), 0, &device), Ok(qpn + 1000));
         }
         assert_eq!(*device.1.borrow(), ["+5", "+6", "-6", "+7", "-5", "+6"]);
     }
@@ -178,7 +203,7 @@ mod tests {
             ..target(5)
         };
         for target in [target(5), other, target(5)] {
-            handles.get(&target, &device).unwrap();
+            handles.get(&target, 0, &device).unwrap();
         }
         assert_eq!(*device.1.borrow(), ["+5", "+5"]);
     }
@@ -187,8 +212,19 @@ mod tests {
     fn who_cannot_be_reached_is_asked_for_again() {
         let (device, mut handles) = (Two::default(), Handles::default());
         for _ in 0..2 {
-            assert_eq!(handles.get(&target(99), &device), Err(libc::EHOSTUNREACH));
+            assert_eq!(handles.get(&target(99), 0, &device), Err(libc::EHOSTUNREACH));
         }
         assert!(handles.known.is_empty());
+    }
+
+    #[test]
+    fn after_a_failure_each_is_made_anew_once() {
+        let (device, mut handles) = (Two::default(), Handles::default());
+        for (qpn, failures) in [(5, 0), (6, 0), (5, 1), (5, 1), (6, 1), (5, 1)] {
+            handles.get(&target(qpn), failures, &device).unwrap();
+        }
+        assert_eq!(*device.1.borrow(), ["+5", "+6", "-5", "+5", "-6", "+6"]);
+        handles.clear(&device);
+        assert!(device.0.borrow().is_empty());
     }
 }

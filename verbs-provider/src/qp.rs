@@ -183,6 +183,7 @@ pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_att
                 if state == IBV_QPS_RESET {
                     // The device has emptied the queues. What it has completed before is not to be seen.
                     forget(qp);
+                    parts.sends.lock().handles.clear(&parts.device());
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Posting: work requests become entries, and the device is told if it does not look by itself.
 
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 
 use rdma_core_sys::*;
 use usb4_ffi::boundary_or;
@@ -20,11 +21,8 @@ impl Sends {
     pub(crate) unsafe fn handle(&mut self, parts: &Parts, ah: *mut ibv_ah, qpn: u32) -> Result<u32, c_int> {
         // SAFETY: the caller's promise.
         let node = unsafe { Ah::parts(ah) }.ok_or(libc::EINVAL)?;
-        let device = handles::Device {
-            ring: &parts.shared.ring,
-            ep: parts.ep,
-        };
-        self.handles.get(&target(node, qpn), &device)
+        let failures = parts.shared.failures.load(Ordering::Relaxed);
+        self.handles.get(&target(node, qpn), failures, &parts.device())
     }
 }
 
@@ -39,6 +37,14 @@ pub(crate) fn refused(error: PushError) -> c_int {
 }
 
 impl Parts {
+    /// What makes address handles.
+    pub(crate) fn device(&self) -> handles::Device<'_> {
+        handles::Device {
+            ring: &self.shared.ring,
+            ep: self.ep,
+        }
+    }
+
     /// The device takes what was published.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! The client's end of a completion queue.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use rdma_core_sys::ibv_wc;
+use rdma_core_sys::{IBV_WC_RETRY_EXC_ERR, ibv_wc};
 use usb4_ring::raw::{
     ARMED, CONSUMER_WORD, CQE_WORDS, Consumer, Cqe, ENTRIES_WORD, FLAGS_WORD, Hostile, PRODUCER_WORD,
     QueueMemory,
@@ -21,16 +22,19 @@ const GONE: u8 = 0xff;
 pub(crate) struct Completions {
     queue: Consumer<QueueMemory, Cqe>,
     memory: QueueMemory,
+    /// Sends that came to nothing because of their link, on any queue of the context.
+    failures: Arc<AtomicU32>,
     /// The one that an extended queue's `read_*` tell of.
     pub(crate) current: ibv_wc,
 }
 
 impl Completions {
     /// Of a new queue; none if the memory is too small.
-    pub(crate) fn new(memory: QueueMemory, depth: u32) -> Option<Self> {
+    pub(crate) fn new(memory: QueueMemory, depth: u32, failures: Arc<AtomicU32>) -> Option<Self> {
         Some(Self {
             queue: Consumer::new(memory.clone(), depth).ok()?,
             memory,
+            failures,
             current: ibv_wc::default(),
         })
     }
@@ -40,7 +44,11 @@ impl Completions {
     pub(crate) fn take(&mut self) -> Result<Option<ibv_wc>, Hostile> {
         while let Some(entry) = self.queue.pop()? {
             if entry.op != GONE {
-                return Ok(Some(wc::completion(&entry)));
+                let wc = wc::completion(&entry);
+                if wc.status == IBV_WC_RETRY_EXC_ERR {
+                    self.failures.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(Some(wc));
             }
         }
         Ok(None)
@@ -88,7 +96,7 @@ pub(crate) fn arm(memory: &QueueMemory, solicited: bool) {
 
 #[cfg(test)]
 mod tests {
-    use usb4_ring::raw::{Op, Producer};
+    use usb4_ring::raw::{CqeStatus, Op, Producer};
 
     use super::*;
     use crate::fake::{memory, of};
@@ -115,7 +123,7 @@ mod tests {
     fn those_of_a_queue_pair_that_was_reset_are_not_seen_and_later_ones_are() {
         let memory = memory::<Cqe>(4);
         let mut device = Producer::<_, Cqe>::new(memory.clone(), 4).unwrap();
-        let mut client = Completions::new(memory, 4).unwrap();
+        let mut client = Completions::new(memory, 4, Arc::default()).unwrap();
         // Around the end of the queue.
         for (first, round) in [(0, 0), (10, 1), (20, 2)] {
             for (at, qpn) in [(0, 5), (1, 6), (2, 5)] {
@@ -133,10 +141,27 @@ mod tests {
     #[test]
     fn indices_that_make_no_sense_harm_nobody() {
         let memory = memory::<Cqe>(4);
-        let mut client = Completions::new(memory.clone(), 4).unwrap();
+        let mut client = Completions::new(memory.clone(), 4, Arc::default()).unwrap();
         memory[PRODUCER_WORD].store(u64::MAX, Ordering::Relaxed);
         client.forget(5);
         assert!(client.take().is_err());
+    }
+
+    #[test]
+    fn sends_that_came_to_nothing_are_counted() {
+        let (memory, failures) = (memory::<Cqe>(4), Arc::default());
+        let mut device = Producer::<_, Cqe>::new(memory.clone(), 4).unwrap();
+        let mut client = Completions::new(memory, 4, Arc::clone(&failures)).unwrap();
+        for status in [CqeStatus::Ok, CqeStatus::LinkDown, CqeStatus::Access] {
+            let entry = Cqe {
+                status: status.code(),
+                ..entry(1, 5)
+            };
+            device.push(&entry).unwrap();
+        }
+        device.publish();
+        assert_eq!(ids(&mut client).len(), 3);
+        assert_eq!(failures.load(Ordering::Relaxed), 1);
     }
 
     #[test]
