@@ -28,6 +28,7 @@
 #define USB4_RING_NEED_WAKEUP		1
 /* Flags of completion queues, set by the client. */
 #define USB4_RING_ARMED			1
+#define USB4_RING_ARMED_SOLICITED	2
 
 #define USB4_RING_LOCAL_PROCESS		0
 #define USB4_RING_PREFIX_MAX		24
@@ -44,6 +45,9 @@ enum usb4_ring_op {
 /* Flags of a submission entry. */
 #define USB4_RING_SQE_IMM		1
 #define USB4_RING_SQE_UNSIGNALED	2
+/* Of queue pairs only. */
+#define USB4_RING_SQE_FENCE		4
+#define USB4_RING_SQE_SOLICITED		8
 
 /*
  * Submission entry. args by operation:
@@ -87,12 +91,17 @@ enum usb4_ring_status {
 	USB4_RING_STATUS_FLUSHED	= 8,
 	USB4_RING_STATUS_INVALID	= 9,
 	USB4_RING_STATUS_UNREACHABLE	= 10,
+	/* Of queue pairs only. */
+	USB4_RING_STATUS_RETRY_EXCEEDED	= 11,
+	USB4_RING_STATUS_RNR_RETRY_EXCEEDED = 12,
+	USB4_RING_STATUS_PROTECTION	= 13,
 };
 
 /* Flags of a completion entry. */
 #define USB4_RING_CQE_IMM		1
 #define USB4_RING_CQE_RECV		2
 #define USB4_RING_CQE_WRITE_IMM		4
+#define USB4_RING_CQE_SOLICITED		8	/* queue pairs */
 
 /* Completion entry. */
 struct usb4_ring_cqe {
@@ -103,7 +112,7 @@ struct usb4_ring_cqe {
 	__u32	len;
 	__u64	value;		/* immediate, or an atomic's old value */
 	__u32	src;
-	__u32	reserved;
+	__u32	ep;		/* queue pairs: whose; else 0 */
 };
 
 /*

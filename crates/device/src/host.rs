@@ -269,7 +269,7 @@ impl<H: Home> Host for LinkHost<'_, H> {
             len: done.len,
             value: done.imm.unwrap_or(0),
             src: target.src,
-            reserved: 0,
+            ep: 0,
         });
     }
 

@@ -24,7 +24,8 @@ use core::ops::Deref;
 
 use crate::entry::Entry;
 use crate::geometry::{
-    ARMED, CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, GeometryError, PRODUCER_WORD, QueueGeometry,
+    ARMED, ARMED_SOLICITED, CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, GeometryError, PRODUCER_WORD,
+    QueueGeometry,
 };
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -137,6 +138,17 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Producer<M, E> {
         self.queue
             .word(FLAGS_WORD)
             .is_ok_and(|word| word.swap(0, Ordering::Relaxed) & ARMED != 0)
+    }
+
+    /// After [`Self::publish`] of a solicited completion, or one with an error: a consumer that has asked for these only
+    /// ([`crate::ARMED_SOLICITED`]) counts as one that has armed. See the module documentation for the fence.
+    pub fn solicit(&self) {
+        fence(Ordering::SeqCst);
+        if let Some(flags) = self.flags() {
+            if flags.load(Ordering::Acquire) & ARMED_SOLICITED != 0 {
+                flags.fetch_or(ARMED, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The queue's memory back.
@@ -264,11 +276,39 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
         Ok(self.produced == self.next)
     }
 
+    /// As [`Self::arm`], for solicited completions and those with an error only ([`crate::ARMED_SOLICITED`]). An earlier
+    /// request for any stands.
+    ///
+    /// # Errors
+    /// The peer's index is hostile.
+    pub fn arm_solicited(&mut self) -> Result<bool, Hostile> {
+        self.queue
+            .word(FLAGS_WORD)?
+            .fetch_or(ARMED_SOLICITED, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.produced != self.next {
+            return Ok(false);
+        }
+        self.refresh()?;
+        Ok(self.produced == self.next)
+    }
+
     /// Withdraws [`Self::arm`]'s request.
     pub fn disarm(&mut self) {
         if let Ok(word) = self.queue.word(FLAGS_WORD) {
             word.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Consumes everything there is, unread.
+    ///
+    /// # Errors
+    /// The peer's index is hostile.
+    pub fn clear(&mut self) -> Result<(), Hostile> {
+        self.refresh()?;
+        self.next = self.produced;
+        self.release();
+        Ok(())
     }
 
     /// The queue's memory back.

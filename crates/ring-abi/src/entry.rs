@@ -24,6 +24,10 @@ pub mod sqe_flags {
     pub const IMM: u8 = 1;
     /// Complete only if it fails.
     pub const UNSIGNALED: u8 = 2;
+    /// Queue pairs: do not start before all reads and atomics posted before it on the queue pair are complete.
+    pub const FENCE: u8 = 4;
+    /// Queue pairs: the completion of the receive that a SEND, or WRITE with immediate, takes at the peer is solicited.
+    pub const SOLICITED: u8 = 8;
 }
 
 /// Flag bits of a completion entry.
@@ -34,6 +38,8 @@ pub mod cqe_flags {
     pub const RECV: u16 = 2;
     /// With [`RECV`]: the receive was taken by a WRITE with immediate; `len` bytes were written elsewhere.
     pub const WRITE_IMM: u16 = 4;
+    /// Queue pairs, with [`RECV`]: the sender asked for a solicited completion.
+    pub const SOLICITED: u16 = 8;
 }
 
 /// Operation codes.
@@ -197,6 +203,16 @@ impl Sqe {
         Ok(op)
     }
 
+    /// As [`Self::check`], for entries of queue pairs, which have two flags more; SOLICITED where it has no meaning is
+    /// ignored.
+    ///
+    /// # Errors
+    /// The first field found wrong.
+    pub fn check_verbs(&self) -> Result<Op, InvalidEntry> {
+        let flags = self.flags & !(sqe_flags::FENCE | sqe_flags::SOLICITED);
+        Self { flags, ..*self }.check()
+    }
+
     /// The prefix of a SEND; the first [`Self::prefix_len`] bytes count.
     #[inline]
     pub fn prefix(&self) -> [u8; 24] {
@@ -327,10 +343,11 @@ pub struct Cqe {
     pub len: u32,
     /// Immediate data, or the old value of an atomic. Else 0.
     pub value: u64,
-    /// Receives: the device's name for the sending endpoint. Else 0.
+    /// Receives: the device's name for the sending endpoint; of a datagram queue pair: the sending queue pair's number.
+    /// Else 0.
     pub src: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Queue pairs: the number of the one whose entry this completes. Else 0.
+    pub ep: u32,
 }
 
 impl Cqe {
@@ -343,7 +360,7 @@ impl Cqe {
             self.user_data,
             u64::from_le_bytes([self.op, self.status, f0, f1, l0, l1, l2, l3]),
             self.value,
-            pair(self.src, self.reserved),
+            pair(self.src, self.ep),
         ]
     }
 
@@ -352,7 +369,7 @@ impl Cqe {
     pub fn from_words(words: &[u64; CQE_WORDS]) -> Self {
         let [user_data, w1, value, w3] = *words;
         let [op, status, f0, f1, l0, l1, l2, l3] = w1.to_le_bytes();
-        let (src, reserved) = split(w3);
+        let (src, ep) = split(w3);
         Self {
             user_data,
             op,
@@ -361,7 +378,7 @@ impl Cqe {
             len: u32::from_le_bytes([l0, l1, l2, l3]),
             value,
             src,
-            reserved,
+            ep,
         }
     }
 
@@ -486,7 +503,7 @@ mod tests {
             len: 5,
             value: 6,
             src: 7,
-            reserved: 8,
+            ep: 8,
         };
         assert_eq!(Cqe::from_words(&cqe.to_words()), cqe);
     }
@@ -507,6 +524,22 @@ mod tests {
             ..send()
         };
         assert_eq!(read.check(), Err(InvalidEntry::Flags));
+    }
+
+    #[test]
+    fn flags_of_queue_pairs_are_invalid_on_others() {
+        for flags in [sqe_flags::FENCE, sqe_flags::SOLICITED, 12, 14] {
+            let entry = Sqe { flags, ..send() };
+            assert_eq!(entry.check(), Err(InvalidEntry::Flags));
+            assert_eq!(entry.check_verbs(), Ok(Op::Send));
+        }
+        let entry = Sqe { flags: 16, ..send() };
+        assert_eq!(entry.check_verbs(), Err(InvalidEntry::Flags));
+        let long = Sqe {
+            len: MAX_MESSAGE + 1,
+            ..send()
+        };
+        assert_eq!(long.check_verbs(), Err(InvalidEntry::Length));
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub const PRODUCER_WORD: usize = 0;
 /// Word of the consumer's index: `u64`, counts entries ever consumed, written by the consumer only.
 /// One cache line after the producer's.
 pub const CONSUMER_WORD: usize = 8;
-/// Word of the flags ([`NEED_WAKEUP`], [`ARMED`]).
+/// Word of the flags ([`NEED_WAKEUP`], [`ARMED`], [`ARMED_SOLICITED`]).
 pub const FLAGS_WORD: usize = 16;
 /// First word of the entries (byte 256).
 pub const ENTRIES_WORD: usize = 32;
@@ -22,6 +22,8 @@ pub const NEED_WAKEUP: u64 = 1;
 /// Completion queues, set by the client, cleared by whichever side acts on it: the client is about to sleep;
 /// after publishing, the device must wake it once.
 pub const ARMED: u64 = 1;
+/// As [`ARMED`], for a solicited completion or one with an error only. With [`ARMED`] it says nothing more.
+pub const ARMED_SOLICITED: u64 = 2;
 
 /// Depth and entry size of a queue, and what follows from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,8 +37,8 @@ pub use entry::{
     SQE_WORDS, Sqe, cqe_flags, sqe_flags,
 };
 pub use geometry::{
-    ARMED, CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, GeometryError, MAX_DEPTH, NEED_WAKEUP, PRODUCER_WORD,
-    QueueGeometry,
+    ARMED, ARMED_SOLICITED, CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, GeometryError, MAX_DEPTH, NEED_WAKEUP,
+    PRODUCER_WORD, QueueGeometry,
 };
 pub use status::CqeStatus;
 

@@ -28,11 +28,17 @@ pub enum CqeStatus {
     Invalid = 9,
     /// There is no link to that host.
     Unreachable = 10,
+    /// Queue pairs: the peer's does not exist, or did not get ready to receive in time.
+    RetryExceeded = 11,
+    /// Queue pairs: the peer's had no receive in time.
+    RnrRetryExceeded = 12,
+    /// Queue pairs: the local key, domain or range is not valid. (Others say [`Self::Invalid`].)
+    Protection = 13,
 }
 
 impl CqeStatus {
     /// All codes, in numeric order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Ok,
         Self::Rnr,
         Self::Access,
@@ -44,11 +50,22 @@ impl CqeStatus {
         Self::Flushed,
         Self::Invalid,
         Self::Unreachable,
+        Self::RetryExceeded,
+        Self::RnrRetryExceeded,
+        Self::Protection,
     ];
 
     /// The status with this code, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Whether only completions of queue pairs have it.
+    pub fn is_verbs_only(self) -> bool {
+        matches!(
+            self,
+            Self::RetryExceeded | Self::RnrRetryExceeded | Self::Protection
+        )
     }
 
     /// The code as it stands in a completion entry.
@@ -71,6 +88,9 @@ impl fmt::Display for CqeStatus {
             Self::Flushed => "flushed: the endpoint was closed or is in error",
             Self::Invalid => "the entry is not valid",
             Self::Unreachable => "there is no link to that host",
+            Self::RetryExceeded => "the peer's queue pair does not exist or did not get ready",
+            Self::RnrRetryExceeded => "the peer had no receive posted in time",
+            Self::Protection => "the local key or range is not valid",
         })
     }
 }
@@ -84,7 +104,7 @@ mod tests {
         for status in CqeStatus::ALL {
             assert_eq!(CqeStatus::from_code(status.code()), Some(status));
         }
-        assert_eq!(CqeStatus::from_code(11), None);
+        assert_eq!(CqeStatus::from_code(14), None);
         assert_eq!(CqeStatus::from_code(255), None);
     }
 }

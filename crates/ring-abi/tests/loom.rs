@@ -96,6 +96,29 @@ fn a_consumer_that_goes_to_sleep_is_woken() {
 }
 
 #[test]
+fn a_consumer_that_sleeps_until_something_is_solicited_is_woken_for_that() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = queue(2);
+        let woken = Arc::new(AtomicBool::new(false));
+        let wake = woken.clone();
+        let thread = thread::spawn(move || {
+            producer.push(&entry(0)).unwrap();
+            producer.publish();
+            producer.solicit();
+            if producer.take_armed() {
+                wake.store(true, Ordering::Relaxed);
+            }
+        });
+        let slept = consumer.arm_solicited().unwrap();
+        thread.join().unwrap();
+        assert!(
+            !slept || woken.load(Ordering::Relaxed),
+            "asleep with an entry in the queue"
+        );
+    });
+}
+
+#[test]
 fn consumers_of_two_queues_are_woken_after_one_fence() {
     loom::model(|| {
         let (mut a, b): (Vec<_>, Vec<_>) = (0..2).map(|_| queue(2)).unzip();

@@ -8,8 +8,9 @@ use std::mem::offset_of;
 use std::process::Command;
 
 use usb4_ring_abi::{
-    ABI_VERSION, ARMED, CONSUMER_WORD, Cqe, CqeStatus, ENTRIES_WORD, FLAGS_WORD, LOCAL_PROCESS, MAX_DEPTH,
-    MAX_MESSAGE, NEED_WAKEUP, Op, PREFIX_MAX, PRODUCER_WORD, Rqe, Sqe, cqe_flags, sqe_flags, uapi,
+    ABI_VERSION, ARMED, ARMED_SOLICITED, CONSUMER_WORD, Cqe, CqeStatus, ENTRIES_WORD, FLAGS_WORD,
+    LOCAL_PROCESS, MAX_DEPTH, MAX_MESSAGE, NEED_WAKEUP, Op, PREFIX_MAX, PRODUCER_WORD, Rqe, Sqe, cqe_flags,
+    sqe_flags, uapi,
 };
 
 /// What C must print for each expression.
@@ -26,6 +27,7 @@ fn expected() -> BTreeMap<String, u64> {
     constant("MAX_DEPTH", MAX_DEPTH.into());
     constant("NEED_WAKEUP", NEED_WAKEUP);
     constant("ARMED", ARMED);
+    constant("ARMED_SOLICITED", ARMED_SOLICITED);
     constant("LOCAL_PROCESS", LOCAL_PROCESS.into());
     constant("PREFIX_MAX", PREFIX_MAX.into());
     constant("MAX_MESSAGE", MAX_MESSAGE.into());
@@ -36,9 +38,12 @@ fn expected() -> BTreeMap<String, u64> {
     constant("OP_COMPARE_SWAP", Op::CompareSwap.code().into());
     constant("SQE_IMM", sqe_flags::IMM.into());
     constant("SQE_UNSIGNALED", sqe_flags::UNSIGNALED.into());
+    constant("SQE_FENCE", sqe_flags::FENCE.into());
+    constant("SQE_SOLICITED", sqe_flags::SOLICITED.into());
     constant("CQE_IMM", cqe_flags::IMM.into());
     constant("CQE_RECV", cqe_flags::RECV.into());
     constant("CQE_WRITE_IMM", cqe_flags::WRITE_IMM.into());
+    constant("CQE_SOLICITED", cqe_flags::SOLICITED.into());
     for status in CqeStatus::ALL {
         let mut name = String::from("STATUS");
         for c in format!("{status:?}").chars() {
@@ -61,7 +66,7 @@ fn expected() -> BTreeMap<String, u64> {
     }
     layout!(Sqe, "usb4_ring_sqe", op flags prefix_len reserved ah user_data local_addr local_key len args);
     layout!(Rqe, "usb4_ring_rqe", user_data addr local_key len reserved);
-    layout!(Cqe, "usb4_ring_cqe", user_data op status flags len value src reserved);
+    layout!(Cqe, "usb4_ring_cqe", user_data op status flags len value src ep);
     layout!(uapi::Addr, "usb4_ring_addr", node_low node_high ep incarnation);
     layout!(uapi::Info, "usb4_ring_info", size flags abi_version caps node_low node_high release max_message
         max_depth max_cqs max_cq_entries max_eps max_ahs max_mrs notice_bytes max_mr_bytes notice_offset);
@@ -251,7 +256,7 @@ fn words_and_fields_are_the_same_bytes() {
         len: 5,
         value: 6,
         src: 7,
-        reserved: 8,
+        ep: 8,
     };
     let bytes: Vec<u8> = cqe
         .to_words()

@@ -141,7 +141,10 @@ impl Status {
             Some(CqeStatus::Flushed) => Self::Flushed,
             Some(CqeStatus::Invalid) => Self::Invalid,
             Some(CqeStatus::Unreachable) => Self::Unreachable,
-            None => Self::Unknown(code),
+            // What only queue pairs have does not come here.
+            Some(CqeStatus::RetryExceeded | CqeStatus::RnrRetryExceeded | CqeStatus::Protection) | None => {
+                Self::Unknown(code)
+            }
         }
     }
 }
@@ -152,7 +155,10 @@ mod tests {
 
     #[test]
     fn every_status_has_a_name() {
-        for status in CqeStatus::ALL {
+        for status in CqeStatus::ALL
+            .into_iter()
+            .filter(|status| !status.is_verbs_only())
+        {
             assert!(
                 !matches!(Status::from_code(status.code()), Status::Unknown(_)),
                 "{status}"
