@@ -202,7 +202,7 @@ impl<H: Home> Host for LinkHost<'_, H> {
     }
 
     #[inline]
-    fn take_receive(&self, target: Target) -> Result<Receive, NakCode> {
+    fn take_receive(&self, target: Target, _len: u32) -> Result<Receive, NakCode> {
         let ep = EndpointId(target.ep);
         let slot = self.device.endpoint(ep).ok_or(NakCode::Gone)?;
         if slot.state() != EndpointState::Ready {
@@ -398,6 +398,8 @@ fn status(status: Status) -> CqeStatus {
         Status::Refused(NakCode::Unsupported) => CqeStatus::Unsupported,
         Status::Refused(NakCode::Resource) => CqeStatus::Resource,
         Status::Refused(NakCode::Gone) => CqeStatus::Gone,
+        Status::Refused(NakCode::NotReady) | Status::Expired(NakCode::NotReady) => CqeStatus::RetryExceeded,
+        Status::Expired(_) => CqeStatus::RnrRetryExceeded,
         Status::LinkDown => CqeStatus::LinkDown,
         Status::Flushed => CqeStatus::Flushed,
     }

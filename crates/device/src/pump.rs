@@ -232,7 +232,7 @@ impl<'a, H: Home> Turn<'a, H> {
         done.progress |= self.arrivals(link, first);
         // What has become due since the last turn can wait until that turn's deadline, or the next turn.
         if self.slot.deadline.load(Ordering::Relaxed) <= self.now {
-            link.on_timer(self.now);
+            link.on_timer(self.now, self.host);
         }
         let mut left = UNLOCKED;
         let ran = link.run_plans(self.now, self.host, |plan| {

@@ -45,7 +45,7 @@ impl Host for Open {
         })
     }
 
-    fn take_receive(&self, _: Target) -> Result<Receive, NakCode> {
+    fn take_receive(&self, _: Target, _: u32) -> Result<Receive, NakCode> {
         Ok(Receive {
             at: MemAt {
                 mem: MemRef(0),
@@ -232,7 +232,7 @@ fn main() {
         now += 1_000;
         for side in [&mut a, &mut b] {
             if side.link.deadline().is_some_and(|at| at <= now) {
-                side.link.on_timer(now);
+                side.link.on_timer(now, &side.host);
             }
         }
         let answered = if echo {

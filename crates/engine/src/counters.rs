@@ -45,9 +45,9 @@ pub struct Counters {
     pub completed: u64,
     /// Operations of this side completed with an error.
     pub failed: u64,
-    /// Receiver-not-ready refusals sent.
+    /// Receiver-not-ready refusals sent, those of targets that are not ready included.
     pub rnr_sent: u64,
-    /// Receiver-not-ready refusals received.
+    /// Receiver-not-ready refusals received, those of targets that are not ready included.
     pub rnr_received: u64,
     /// Other refusals sent.
     pub nak_sent: u64,

@@ -71,8 +71,8 @@ pub use slab::Slab;
 pub use staged::{Fate, HEAD_MAX, MAX_CHUNKS, MAX_SEGS, Post, Seg, Source, Staged};
 pub use storage::LinkStorage;
 pub use types::{
-    FlowId, Host, MemAt, MemRef, Nanos, Operation, Plan, RailId, Receive, ReceiveDone, RemoteAccess, RxToken,
-    Status, Target, TxSlot, Work, WorkDone,
+    Admission, FlowId, Host, Limits, MemAt, MemRef, Nanos, Operation, Plan, RailId, Receive, ReceiveDone,
+    RemoteAccess, RxToken, Status, Target, TxSlot, Work, WorkDone,
 };
 pub use usb4_wire::{EpAddr, NakCode, NodeId};
 

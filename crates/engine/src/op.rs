@@ -33,6 +33,8 @@ pub struct Op {
     /// Atomics: the result.
     pub(crate) value: u64,
     pub(crate) status: Status,
+    /// It does not start before earlier reads and atomics of its flow are done.
+    pub(crate) fenced: bool,
     /// The first chunk has been staged.
     pub(crate) started: bool,
     /// The last chunk has been staged.
@@ -75,6 +77,7 @@ impl Default for Op {
             gather: 0,
             value: 0,
             status: Status::Ok,
+            fenced: false,
             started: false,
             finished: false,
             answered: false,
@@ -208,7 +211,7 @@ impl Ops {
 
     /// Puts work into a free operation.
     #[inline]
-    pub(crate) fn alloc(&mut self, flow: u32, work: &Work, total: u32) -> Option<u32> {
+    pub(crate) fn alloc(&mut self, flow: u32, work: &Work, total: u32, fenced: bool) -> Option<u32> {
         let index = self.free.pop(&mut self.slab)?;
         let op = at_mut(&mut self.slab, index)?;
         op.flow = flow;
@@ -219,6 +222,7 @@ impl Ops {
         op.gather = 0;
         op.value = 0;
         op.status = Status::Ok;
+        op.fenced = fenced;
         op.done = false;
         op.rewind();
         self.used = self.used.wrapping_add(1);

@@ -13,6 +13,8 @@ pub(crate) enum RxState {
     Free,
     /// Chunks have arrived, FLOW_OPEN has not.
     Waiting,
+    /// Its target is there and has not taken a request yet: the host is asked with each.
+    Unready,
     /// Its requests are executed.
     Open,
     /// Its endpoint is not there: requests have no effect until FLOW_CLOSE.
@@ -55,7 +57,7 @@ pub struct RxFlow {
     pub(crate) epoch: u8,
     /// `target` is known to the host.
     pub(crate) has_target: bool,
-    /// Refused for lack of a receive: requests are discarded until one is posted.
+    /// Refused for lack of a receive, or because the target is not ready: requests are discarded until it is.
     pub(crate) rnr: bool,
     /// READY is to be sent.
     pub(crate) ready: bool,
@@ -74,6 +76,9 @@ pub struct RxFlow {
     pub(crate) response_csn: u32,
     /// Plans outstanding for request chunks.
     pub(crate) plans: u32,
+    /// Reads and atomics the peer may have outstanding, and those it has.
+    pub(crate) max_answers: u32,
+    pub(crate) answers: u32,
     pub(crate) parked: Queue,
     /// Answers to be sent, oldest first.
     pub(crate) streams: List<0>,
@@ -87,7 +92,7 @@ pub(crate) const RESPOND: usize = 0;
 pub(crate) const REPORT: usize = 1;
 /// List of flows whose first parked chunk has its turn but lacked room.
 pub(crate) const STALLED: usize = 2;
-/// List of flows refused for lack of a receive.
+/// List of flows refused for lack of a receive, or because the target is not ready.
 pub(crate) const NOT_READY: usize = 3;
 
 impl Linked<RESPOND> for RxFlow {
@@ -139,6 +144,8 @@ impl Default for RxFlow {
             executed: 0,
             response_csn: 0,
             plans: 0,
+            max_answers: u32::MAX,
+            answers: 0,
             parked: Queue::default(),
             streams: List::default(),
             target: Target { ep: 0, src: 0 },
@@ -161,6 +168,7 @@ impl RxFlow {
         self.next_csn = 0;
         self.executed = 0;
         self.response_csn = 0;
+        self.answers = 0;
         self.message = Message::None;
     }
 
@@ -169,6 +177,16 @@ impl RxFlow {
     #[inline]
     pub(crate) fn is_next_life(&self, epoch: u8) -> bool {
         matches!(epoch.wrapping_sub(self.epoch), 1..=127)
+    }
+
+    /// Whether the peer may have another read or atomic answered.
+    pub(crate) fn may_ask(&self) -> bool {
+        self.answers < self.max_answers
+    }
+
+    /// A read or atomic has been answered in full.
+    pub(crate) fn answered(&mut self) {
+        self.answers = self.answers.saturating_sub(1);
     }
 
     /// Whether there is a response chunk to stage, EXEC_ACK aside.

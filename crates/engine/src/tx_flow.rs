@@ -1,10 +1,10 @@
 //! Flows this side has opened: requests out, responses in.
 
-use usb4_wire::{Seq, csn_before};
+use usb4_wire::{NakCode, Seq, csn_before};
 
 use crate::list::{Linked, List, NONE, OUT};
 use crate::park::Queue;
-use crate::{FlowId, Nanos};
+use crate::{FlowId, Limits, Nanos};
 
 /// Where an outgoing flow is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,17 @@ pub struct TxFlow {
     /// The operation to be staged next, [`NONE`] if all are.
     pub(crate) cursor: u32,
     pub(crate) parked: Queue,
+    pub(crate) limits: Limits,
+    /// The operation to be staged next waits for reads and atomics before it: when one is done, it is looked at again.
+    pub(crate) held: bool,
+    /// Reads and atomics that have been staged and are not done: not answered, or not all bytes are in place.
+    pub(crate) undone: u32,
+    /// READY has not come since it was paused.
+    pub(crate) waits: bool,
+    /// What it was paused for last, with which chunk, and since when it gets no further than that.
+    pub(crate) waits_for: NakCode,
+    waits_csn: u32,
+    waits_since: Nanos,
     pub(crate) src_ep: u32,
     pub(crate) src_incarnation: u32,
     pub(crate) dst_ep: u32,
@@ -147,6 +158,13 @@ impl Default for TxFlow {
             ops: List::default(),
             cursor: NONE,
             parked: Queue::default(),
+            limits: Limits::NONE,
+            held: false,
+            undone: 0,
+            waits: false,
+            waits_for: NakCode::Rnr,
+            waits_csn: 0,
+            waits_since: 0,
             src_ep: 0,
             src_incarnation: 0,
             dst_ep: 0,
@@ -173,6 +191,33 @@ impl TxFlow {
         self.response_csn = 0;
         self.reads = 0;
         self.cursor = NONE;
+        self.limits = Limits::NONE;
+        self.held = false;
+        self.undone = 0;
+        self.waits = false;
+        // No operation has the number of FLOW_OPEN.
+        self.waits_csn = 0;
+    }
+
+    /// The peer has refused chunk `csn` for now.
+    pub(crate) fn begin_wait(&mut self, now: Nanos, csn: u32, code: NakCode) {
+        // A receive that another flow has taken does not begin the wait anew.
+        if self.waits_csn != csn || self.waits_for != code {
+            self.waits_since = now;
+            self.waits_csn = csn;
+            self.waits_for = code;
+        }
+        self.waits = true;
+    }
+
+    /// When it gives up what it waits for, if ever.
+    pub(crate) fn gives_up_at(&self) -> Option<Nanos> {
+        let limit = match self.waits_for {
+            NakCode::NotReady => self.limits.ready,
+            _ => self.limits.receive,
+        };
+        let gives_up = self.waits && self.state == TxState::Open && limit != Nanos::MAX;
+        gives_up.then(|| self.waits_since.saturating_add(limit))
     }
 
     /// The peer refuses everything.

@@ -85,6 +85,41 @@ pub enum Status {
     LinkDown,
     /// Flushed because its endpoint or flow was closed or is in error.
     Flushed,
+    /// Its flow has waited for longer than its [`Limits`] allow: for the target to be ready
+    /// ([`NakCode::NotReady`]) or for a receive ([`NakCode::Rnr`]).
+    Expired(NakCode),
+}
+
+/// How long an outgoing flow waits, and for how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest wait for a target that exists and does not receive yet; [`Nanos::MAX`]: for ever.
+    pub ready: Nanos,
+    /// Longest wait for a receive; [`Nanos::MAX`]: for ever.
+    pub receive: Nanos,
+    /// Reads and atomics outstanding at a time.
+    pub reads: u32,
+}
+
+impl Limits {
+    /// None but the link's own.
+    pub const NONE: Self = Self {
+        ready: Nanos::MAX,
+        receive: Nanos::MAX,
+        reads: u32::MAX,
+    };
+}
+
+/// What becomes of requests for a target that an incoming flow leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// They are executed, from now on: the host is not asked again. The peer may have so many reads and atomics
+    /// outstanding on the flow.
+    Reads(u32),
+    /// They wait until [`crate::Link::receive_posted`] is called for the endpoint.
+    Later,
+    /// This one has no effect, and the peer need not know.
+    Drop,
 }
 
 /// A receive has finished (message or WRITE with immediate).
@@ -226,6 +261,16 @@ pub enum Plan {
 pub trait Host {
     /// A peer opens a flow to endpoint `dst_ep`/`dst_inc`; refuse with `Gone` or `Resource`.
     fn open_flow(&self, src: &EpAddr, dst_ep: u32, dst_inc: u32) -> Result<Target, NakCode>;
+    /// Whether a flow's requests are executed; asked when it is opened, and then with each request until they are.
+    /// Refuse with anything final.
+    fn admit(&self, target: Target) -> Result<Admission, NakCode> {
+        let _ = target;
+        Ok(Admission::Reads(u32::MAX))
+    }
+    /// A request for a target is refused for good: it has no right to what it asks for, or asks for what there is not.
+    fn refused(&self, target: Target, code: NakCode) {
+        let _ = (target, code);
+    }
     /// An incoming flow is over (closed, or its link died).
     fn close_flow(&self, target: Target);
     /// Checks a peer's access of `len` bytes at `addr` under `key`; on success the engine holds a reference.
@@ -237,9 +282,10 @@ pub trait Host {
         len: u32,
         access: RemoteAccess,
     ) -> Result<MemAt, NakCode>;
-    /// Takes the endpoint's next receive; `Err(Rnr)` when there is none (the host remembers to call
-    /// `Link::receive_posted` for this endpoint), `Err(Gone)` when the endpoint is closed.
-    fn take_receive(&self, target: Target) -> Result<Receive, NakCode>;
+    /// Takes the endpoint's next receive, for a message of `len` bytes (0 for a WRITE with immediate, which places
+    /// nothing there); `Err(Rnr)` when there is none (the host remembers to call `Link::receive_posted` for this
+    /// endpoint), `Err(Gone)` when the endpoint is closed, anything else to refuse the message and keep the receive.
+    fn take_receive(&self, target: Target, len: u32) -> Result<Receive, NakCode>;
     /// Gives back a reference obtained from `remote_access`, `take_receive` or with posted work.
     fn release(&self, mem: MemRef);
     /// Whether memory of which the engine holds a reference may still be read. If so it stays until what is composed in

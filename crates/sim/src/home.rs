@@ -119,8 +119,9 @@ impl World {
         let taken = self.take_frames(link, &mut clock);
         busy |= taken > 0;
         self.take_join(link);
-        if self.links[link].link.deadline().is_some_and(|due| due <= clock) {
-            self.links[link].link.on_timer(clock);
+        let home = &mut self.links[link];
+        if home.link.deadline().is_some_and(|due| due <= clock) {
+            home.link.on_timer(clock, &self.hosts[home.host].host);
         }
         busy |= self.run_plans(link, &mut clock);
         busy |= self.gather(link, &mut clock);

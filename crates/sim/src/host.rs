@@ -277,7 +277,7 @@ impl Host for SimHost {
         self.0.borrow_mut().memory.remote(key, addr, len, access)
     }
 
-    fn take_receive(&self, target: Target) -> Result<Receive, NakCode> {
+    fn take_receive(&self, target: Target, _len: u32) -> Result<Receive, NakCode> {
         let mut state = self.0.borrow_mut();
         let endpoint = state.endpoints.get_mut(target.ep as usize).ok_or(NakCode::Gone)?;
         if !endpoint.open {

@@ -198,7 +198,7 @@ pub enum Response {
         /// [`Request::Read`]'s.
         req_id: u32,
     },
-    /// After [`NakCode::Rnr`]: resume at request chunk `csn`, in the epoch this chunk carries.
+    /// After [`NakCode::Rnr`] or [`NakCode::NotReady`]: resume at request chunk `csn`, in the epoch this chunk carries.
     Ready {
         /// Where to resume.
         csn: u32,

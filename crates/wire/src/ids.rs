@@ -130,6 +130,8 @@ pub enum NakCode {
     Resource = 5,
     /// The endpoint is not there, or not any more.
     Gone = 6,
+    /// The queue pair is there and does not receive yet. Resumed by READY.
+    NotReady = 7,
 }
 
 impl NakCode {
@@ -142,6 +144,7 @@ impl NakCode {
             4 => Self::Unsupported,
             5 => Self::Resource,
             6 => Self::Gone,
+            7 => Self::NotReady,
             _ => return None,
         })
     }
@@ -149,6 +152,12 @@ impl NakCode {
     /// The number on the wire.
     pub const fn code(self) -> u32 {
         self as u32
+    }
+
+    /// Whether the sender waits for READY and resumes: all others are final.
+    #[inline]
+    pub const fn is_resumed(self) -> bool {
+        matches!(self, Self::Rnr | Self::NotReady)
     }
 }
 
@@ -161,6 +170,7 @@ impl fmt::Display for NakCode {
             Self::Unsupported => "the target does not offer this operation",
             Self::Resource => "a limit of the target is reached",
             Self::Gone => "the target endpoint does not exist",
+            Self::NotReady => "the target queue pair does not receive yet",
         })
     }
 }

@@ -207,7 +207,7 @@ fn chunk(input: &mut Input<'_>) -> Chunk {
         ),
         11 => Chunk::Response(seq, Response::ExecAck { csn: number(input) }),
         12 => {
-            let code = NakCode::from_code(1 + u32::from(flags >> 3) % 6).expect("codes are 1 to 6");
+            let code = NakCode::from_code(1 + u32::from(flags >> 3) % 7).expect("codes are 1 to 7");
             Chunk::Response(
                 seq,
                 Response::Nak {

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use usb4_engine::{
-    EpAddr, Fate, FlowId, Link, LinkConfig, LinkStorage, MemAt, Nanos, NodeId, Operation, Plan, RailConfig,
-    RailId, RxToken, Source, Staged, TxSlot, Work,
+    EpAddr, Fate, FlowId, Limits, Link, LinkConfig, LinkStorage, MemAt, Nanos, NodeId, Operation, Plan,
+    RailConfig, RailId, RxToken, Source, Staged, TxSlot, Work,
 };
 use usb4_wire::{FRAME_HEADER_LEN, FrameView};
 
@@ -164,6 +164,7 @@ impl Home {
         let ep = usize::from(detail >> 2) % ENDPOINTS;
         self.host.set_gone(ep, detail & 1 != 0);
         self.host.refuse_flows(detail & 2 != 0);
+        self.host.set_admission(detail >> 4 & 3);
         self.link.receive_posted(self.now, ep as u32);
     }
 
@@ -173,7 +174,18 @@ impl Home {
             ep: u32::from(detail & 3),
             incarnation: 1,
         };
+        if let (true, Some((_, flow))) = (detail & 0x20 != 0, self.flows[usize::from(detail >> 2 & 3)]) {
+            self.link.drain_flow(flow);
+        }
         if let Ok(flow) = self.link.open_flow(self.now, 0, 1, &dst) {
+            if detail & 0x10 != 0 {
+                let limits = Limits {
+                    ready: 1 << 24,
+                    receive: 1 << 22,
+                    reads: 1,
+                };
+                self.link.limit_flow(flow, limits);
+            }
             self.opened += 1;
             self.flows[usize::from(detail >> 2 & 3)] = Some((self.opened, flow));
         }
@@ -186,7 +198,8 @@ impl Home {
     }
 
     pub fn post(&mut self, detail: u8, input: &mut Input<'_>) {
-        let flow = self.flows[usize::from(input.byte() & 3)];
+        let choice = input.byte();
+        let (flow, fenced) = (self.flows[usize::from(choice & 3)], choice & 4 != 0);
         let len = u32::from(input.u16());
         let remote_key = match input.byte() % 9 {
             7 => KEY,
@@ -235,7 +248,7 @@ impl Home {
         };
         let accepted = flow.is_some_and(|(name, flow)| {
             self.host.posted(name, self.cookie);
-            let accepted = self.link.post(self.now, flow, work).is_ok();
+            let accepted = self.link.post_fenced(self.now, flow, work, fenced).is_ok();
             if !accepted {
                 self.host.unpost(name, self.cookie);
             }
@@ -446,7 +459,7 @@ impl Home {
     pub fn pass(&mut self, time: Nanos) {
         self.now += time;
         if self.link.deadline().is_some_and(|at| at <= self.now) {
-            self.link.on_timer(self.now);
+            self.link.on_timer(self.now, &self.host);
         }
     }
 
@@ -540,6 +553,7 @@ impl Home {
         for ep in 0..ENDPOINTS {
             self.host.set_gone(ep, false);
         }
+        self.host.set_admission(0);
         for _ in 0..PATIENCE {
             if !self.link.is_up() || self.host.all_done() {
                 return;

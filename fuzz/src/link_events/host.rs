@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use usb4_engine::{
-    EpAddr, Host, MemAt, MemRef, NakCode, Receive, ReceiveDone, RemoteAccess, Target, WorkDone,
+    Admission, EpAddr, Host, MemAt, MemRef, NakCode, Receive, ReceiveDone, RemoteAccess, Target, WorkDone,
 };
 
 /// Endpoints that exist.
@@ -34,6 +34,8 @@ struct Books {
     works: BTreeMap<u32, VecDeque<u64>>,
     targets: BTreeSet<(u32, u32)>,
     refuse_flows: bool,
+    /// What becomes of requests on flows that have not taken any.
+    admission: u8,
 }
 
 /// The host. Every method panics when the link breaks the contract of [`Host`].
@@ -105,6 +107,11 @@ impl TinyHost {
         self.0.borrow_mut().refuse_flows = refuse;
     }
 
+    /// Takes requests on new flows, puts them off, drops them, or serves one read at a time.
+    pub fn set_admission(&self, admission: u8) {
+        self.0.borrow_mut().admission = admission;
+    }
+
     /// Checks that `len` bytes at `at` are on loan.
     pub fn check_access(&self, at: MemAt, len: u64) {
         let books = self.0.borrow();
@@ -173,6 +180,28 @@ impl Host for TinyHost {
         Ok(Target { ep: dst_ep, src })
     }
 
+    fn admit(&self, target: Target) -> Result<Admission, NakCode> {
+        let books = self.0.borrow();
+        assert!(
+            books.targets.contains(&(target.ep, target.src)),
+            "asks for a closed flow"
+        );
+        if books.gone[target.ep as usize] {
+            return Err(NakCode::Gone);
+        }
+        Ok(match books.admission {
+            0 => Admission::Reads(u32::MAX),
+            1 => Admission::Later,
+            2 => Admission::Drop,
+            _ => Admission::Reads(1),
+        })
+    }
+
+    fn refused(&self, target: Target, _code: NakCode) {
+        let known = self.0.borrow().targets.contains(&(target.ep, target.src));
+        assert!(known, "refuses for a closed flow");
+    }
+
     fn close_flow(&self, target: Target) {
         let known = self.0.borrow_mut().targets.remove(&(target.ep, target.src));
         assert!(known, "closes a flow that is not open: {target:?}");
@@ -198,7 +227,7 @@ impl Host for TinyHost {
         }
     }
 
-    fn take_receive(&self, target: Target) -> Result<Receive, NakCode> {
+    fn take_receive(&self, target: Target, _len: u32) -> Result<Receive, NakCode> {
         let mut books = self.0.borrow_mut();
         assert!(
             books.targets.contains(&(target.ep, target.src)),

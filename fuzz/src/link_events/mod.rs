@@ -124,5 +124,20 @@ pub fn seeds() -> Vec<Vec<u8>> {
             &exchange,
         ]
         .concat(),
+        // Not ready, limited, fenced; then ready, with one read at a time.
+        [
+            &[0u8][..],
+            &[18, 0x10, 2, 0x10, 2, 0x04],
+            &post(4, 900),
+            &[0, 0, 4, 100, 0, 7, 0x10],
+            &exchange,
+            &[18, 0x30],
+            &receives,
+            &work,
+            &exchange,
+            &[2, 0x24],
+            &exchange,
+        ]
+        .concat(),
     ]
 }

@@ -49,6 +49,7 @@ impl Link {
             rail.detach(|_| ());
         }
         self.report_at = NEVER;
+        self.patience_at = NEVER;
         for index in (0..NONE).take(self.rx_flows.len()) {
             self.purge_requests(index);
         }

@@ -4,8 +4,9 @@ use usb4_wire::{EpAddr, MAX_MESSAGE};
 
 use super::Link;
 use crate::list::{NONE, at, at_mut};
+use crate::rail::NEVER;
 use crate::tx_flow::{Rest, TxFlow, TxState};
-use crate::{FlowId, Host, Nanos, OpenError, Operation, PostError, Status, Work};
+use crate::{FlowId, Host, Limits, Nanos, OpenError, Operation, PostError, Status, Work};
 
 /// Of all flows, the part that may be closing for others' sake.
 const RECLAIMED_PART: usize = 16;
@@ -84,6 +85,23 @@ impl Link {
         None
     }
 
+    /// Bounds what a flow waits for, from now on.
+    pub fn limit_flow(&mut self, flow: FlowId, limits: Limits) {
+        let (id, index) = (flow, flow.index);
+        if let Some(flow) = at_mut(&mut self.tx_flows, index).filter(|flow| flow.takes_work_as(id)) {
+            flow.limits = limits;
+            self.patience_at = self.patience_at.min(flow.gives_up_at().unwrap_or(NEVER));
+        }
+    }
+
+    /// A flow takes no more work: once what it has is done it is closed, and the next [`Link::post`] says so.
+    pub fn drain_flow(&mut self, flow: FlowId) {
+        let (id, index) = (flow, flow.index);
+        if let Some(flow) = at_mut(&mut self.tx_flows, index).filter(|flow| flow.takes_work_as(id)) {
+            flow.drain();
+        }
+    }
+
     /// Closes a flow: its work completes with `Flushed`, at once unless a plan or a gather still uses its
     /// memory. Once the plans and gathers now running are done nothing does. The id is used again only after the
     /// peer has executed the close.
@@ -110,6 +128,22 @@ impl Link {
     /// The work is not accepted and nothing has changed.
     #[inline]
     pub fn post(&mut self, now: Nanos, flow: FlowId, work: Work) -> Result<(), PostError> {
+        self.post_fenced(now, flow, work, false)
+    }
+
+    /// As [`Link::post`]. With `fenced` the work does not start before all reads and atomics posted on the flow before
+    /// it are done, their bytes in place.
+    ///
+    /// # Errors
+    /// As [`Link::post`].
+    #[inline]
+    pub fn post_fenced(
+        &mut self,
+        now: Nanos,
+        flow: FlowId,
+        work: Work,
+        fenced: bool,
+    ) -> Result<(), PostError> {
         if self.failed {
             return Err(PostError::Down);
         }
@@ -119,7 +153,10 @@ impl Link {
             _ => return Err(self.why_not(id)),
         };
         let total = length_of(&work).ok_or(PostError::Invalid)?;
-        let op = self.ops.alloc(index, &work, total).ok_or(PostError::Full)?;
+        let op = self
+            .ops
+            .alloc(index, &work, total, fenced)
+            .ok_or(PostError::Full)?;
         flow.ops.push(&mut self.ops.slab, op);
         flow.used = now;
         if flow.cursor == NONE {

@@ -20,6 +20,7 @@
 mod fail;
 mod flows;
 mod late;
+mod patience;
 mod plain;
 mod plans;
 mod post;
@@ -104,6 +105,8 @@ pub struct Link {
     unreported: u32,
     /// When the peer must be told, or [`NEVER`].
     report_at: Nanos,
+    /// When the first flow that waits for the peer may give up, or [`NEVER`].
+    patience_at: Nanos,
 
     /// What the latest frame says about this side's own sending, unless it has been seen to.
     late: late::Late,
@@ -181,6 +184,7 @@ impl Link {
             not_ready: List::default(),
             unreported: 0,
             report_at: NEVER,
+            patience_at: NEVER,
             late: late::Late::default(),
             probing: 0,
             reset: None,

@@ -42,7 +42,7 @@ impl Link {
             .wrapping_sub(trailer(self.config.payload_crc));
         let rest = op.total.wrapping_sub(op.sent);
         let whole = rest <= u32::from(room.wrapping_sub(FIRST).wrapping_sub(EXEC_ACK));
-        if op.status != Status::Ok {
+        if op.status != Status::Ok || op.fenced {
             None
         } else if whole && !op.started && op.link == NONE {
             out.slot = self.slots.peek_free()?;
@@ -96,7 +96,8 @@ impl Link {
         let heads = HEADER.wrapping_add(FIRST).wrapping_add(EXEC_ACK);
         let most = u32::from(limit.min(self.config.frame_size)).checked_sub(u32::from(heads))?;
         let fits = op.total.saturating_add(u32::from(trailer(payload_crc))) <= most;
-        let whole = fits && !op.started && op.link == NONE && op.status == Status::Ok && op.can_be_read(host);
+        let plain = !op.started && !op.fenced && op.link == NONE && op.status == Status::Ok;
+        let whole = fits && plain && op.can_be_read(host);
         let rail = self.rails.first()?;
         if !whole || !flow.sends_plainly() || !rail.attached() || !rail.can_send(Class::Request) {
             return None;

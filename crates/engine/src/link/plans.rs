@@ -275,7 +275,8 @@ impl Link {
         }
     }
 
-    /// Endpoint `ep` has got a receive (or is gone): flows that were refused for lack of one may resume.
+    /// Endpoint `ep` has got a receive, has become ready, or is gone: flows that were refused for lack of that may
+    /// resume.
     pub fn receive_posted(&mut self, _now: Nanos, ep: u32) {
         let last = self.not_ready.back();
         while let Some(index) = self.not_ready.pop(&mut self.rx_flows) {
@@ -299,7 +300,7 @@ impl Link {
     /// Counts a NAK sent.
     pub(super) fn count_nak(&mut self, code: NakCode) {
         let counters = &mut self.counters;
-        if code == NakCode::Rnr {
+        if code.is_resumed() {
             counters.rnr_sent = counters.rnr_sent.wrapping_add(1);
         } else {
             counters.nak_sent = counters.nak_sent.wrapping_add(1);

@@ -365,9 +365,10 @@ impl Link {
         }
     }
 
-    /// Acts on timers that have expired: acknowledgements and probes become due, reports of progress, too. What
-    /// is due is sent by [`Link::stage`] and [`Link::next_post`].
-    pub fn on_timer(&mut self, now: Nanos) {
+    /// Acts on timers that have expired: acknowledgements and probes become due, reports of progress, too, and flows
+    /// give up that have waited for as long as their [`crate::Limits`] allow. What is due is sent by [`Link::stage`] and
+    /// [`Link::next_post`].
+    pub fn on_timer<H: Host + ?Sized>(&mut self, now: Nanos, host: &H) {
         self.catch_up_with_ack();
         self.ask_again = false;
         self.probe_wanted = false;
@@ -377,6 +378,9 @@ impl Link {
         }
         if self.report_at <= now {
             self.report_at = DUE;
+        }
+        if self.patience_at <= now {
+            self.give_up(now, host);
         }
     }
 
@@ -392,7 +396,7 @@ impl Link {
         } else {
             self.attached().map(Rail::deadline).min().unwrap_or(NEVER)
         };
-        let at = rails.min(not_due(self.report_at));
+        let at = rails.min(not_due(self.report_at)).min(self.patience_at);
         (at != NEVER).then_some(at)
     }
 }

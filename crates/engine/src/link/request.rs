@@ -9,7 +9,9 @@ use crate::park::Place;
 use crate::plan::Then;
 use crate::rx_flow::{Message, RxState};
 use crate::stream::Answer;
-use crate::{Host, MemAt, MemRef, Nanos, Plan, Receive, ReceiveDone, RemoteAccess, RxToken, Status};
+use crate::{
+    Admission, Host, MemAt, MemRef, Nanos, Plan, Receive, ReceiveDone, RemoteAccess, RxToken, Status,
+};
 
 /// The chunk being executed.
 #[derive(Clone, Copy)]
@@ -65,7 +67,7 @@ impl Link {
         };
         match flow.message {
             Message::None if send.last && send.total == Some(u32::from(len)) && len != 0 => {
-                let receive = match host.take_receive(flow.target) {
+                let receive = match host.take_receive(flow.target, u32::from(len)) {
                     Ok(receive) if u32::from(len) <= receive.capacity => receive,
                     other => return self.refuse_whole(now, send, token, urgent, other, host),
                 };
@@ -180,6 +182,9 @@ impl Link {
             self.cut_message(now, seq.flow, host);
             return self.skip(at, host);
         }
+        if flow.state == RxState::Unready && !self.admit(&mut at, request, host) {
+            return;
+        }
         match *request {
             Request::Send {
                 offset,
@@ -266,7 +271,7 @@ impl Link {
                     imm,
                 },
             ) if got == offset => (receive, total, got, imm),
-            (Some(SendFirst { total, imm }), Message::None) => match host.take_receive(flow.target) {
+            (Some(SendFirst { total, imm }), Message::None) => match host.take_receive(flow.target, total) {
                 Ok(receive) if total <= receive.capacity => (receive, total, 0, imm),
                 Ok(receive) => return self.refuse_length(at, &receive, total, imm, host),
                 Err(code) => return self.refuse_receive(at, code, host),
@@ -359,7 +364,7 @@ impl Link {
             };
             return self.place(at, to, then, host);
         };
-        match host.take_receive(target) {
+        match host.take_receive(target, 0) {
             Ok(receive) => {
                 flow.message = Message::None;
                 let cookie = receive.cookie;
@@ -404,19 +409,22 @@ impl Link {
         if flow.message != Message::None {
             return self.broken(at, host);
         }
+        if !flow.may_ask() {
+            return self.reject(at, NakCode::Unsupported, host);
+        }
         let from = match host.remote_access(flow.target, key, addr, len, RemoteAccess::Read) {
             Ok(from) => from,
             Err(code) => return self.reject(at, code, host),
         };
         match self.streams.alloc(req_id, Answer::Read { from, len }) {
-            Some(stream) => self.take_turn(
-                at,
-                Then::Streamed {
+            Some(stream) => {
+                flow.answers = flow.answers.wrapping_add(1);
+                let then = Then::Streamed {
                     flow: at.flow,
                     stream,
-                },
-                host,
-            ),
+                };
+                self.take_turn(at, then, host);
+            }
             None => {
                 host.release(from.mem);
                 self.reject(at, NakCode::Resource, host);
@@ -438,6 +446,9 @@ impl Link {
         if flow.message != Message::None {
             return self.broken(at, host);
         }
+        if !flow.may_ask() {
+            return self.reject(at, NakCode::Unsupported, host);
+        }
         if addr & 7 != 0 {
             return self.reject(at, NakCode::Access, host);
         }
@@ -447,6 +458,7 @@ impl Link {
         };
         match self.streams.alloc(req_id, Answer::Atomic { value: 0 }) {
             Some(stream) => {
+                flow.answers = flow.answers.wrapping_add(1);
                 self.advance(at.flow);
                 self.queue_plan(
                     plan(target),
@@ -483,9 +495,13 @@ impl Link {
         flow.epoch = seq.epoch;
         match host.open_flow(src, dst_ep, dst_incarnation) {
             Ok(target) => {
-                flow.state = RxState::Open;
+                flow.state = RxState::Unready;
                 flow.target = target;
                 flow.has_target = true;
+                if let Ok(Admission::Reads(reads)) = host.admit(target) {
+                    flow.state = RxState::Open;
+                    flow.max_answers = reads;
+                }
             }
             Err(code) => {
                 flow.state = RxState::Refused;
@@ -493,6 +509,35 @@ impl Link {
             }
         }
         self.skip(at, host);
+    }
+
+    /// Asks whether a target that has taken nothing yet takes a request now. If not, the request has been seen to.
+    #[cold]
+    fn admit<H: Host + ?Sized>(&mut self, at: &mut Now, request: &Request, host: &H) -> bool {
+        at.last = match *request {
+            Request::FlowOpen { .. } | Request::FlowClose | Request::Cut => return true,
+            Request::Send { last, .. } | Request::Write { last, .. } => last,
+            Request::Read { .. } | Request::FetchAdd { .. } | Request::CompareSwap { .. } => true,
+        };
+        let Some(flow) = at_mut(&mut self.rx_flows, at.flow) else {
+            return false;
+        };
+        let wants_answer = !matches!(request, Request::Send { .. } | Request::Write { .. });
+        match host.admit(flow.target) {
+            Ok(Admission::Reads(reads)) => {
+                flow.state = RxState::Open;
+                flow.max_answers = reads;
+                return true;
+            }
+            Ok(Admission::Later) => self.not_ready(at.flow, NakCode::NotReady),
+            Ok(Admission::Drop) if wants_answer => self.reject(*at, NakCode::Unsupported, host),
+            Ok(Admission::Drop) => {
+                flow.message = Message::Discard;
+                self.skip(*at, host);
+            }
+            Err(code) => self.reject(*at, code, host),
+        }
+        false
     }
 
     fn execute_close<H: Host + ?Sized>(&mut self, at: Now, host: &H) {
@@ -526,6 +571,9 @@ impl Link {
         if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
             if code == NakCode::Gone {
                 flow.state = RxState::Refused;
+            }
+            if flow.has_target {
+                host.refused(flow.target, code);
             }
             flow.message = Message::Discard;
         }
@@ -602,14 +650,14 @@ impl Link {
     #[cold]
     fn refuse_receive<H: Host + ?Sized>(&mut self, at: Now, code: NakCode, host: &H) {
         match code {
-            NakCode::Rnr => self.not_ready(at.flow),
+            NakCode::Rnr => self.not_ready(at.flow, code),
             code => self.reject(at, code, host),
         }
     }
 
-    /// No receive is posted: the chunk keeps its turn, everything behind it is discarded.
-    fn not_ready(&mut self, index: u32) {
-        self.queue_nak(index, NakCode::Rnr);
+    /// No receive is posted, or the target is not ready: the chunk keeps its turn, everything behind it is discarded.
+    fn not_ready(&mut self, index: u32, code: NakCode) {
+        self.queue_nak(index, code);
         if let Some(flow) = at_mut(&mut self.rx_flows, index) {
             flow.rnr = true;
         }
@@ -668,10 +716,11 @@ impl Link {
     }
 }
 
-/// Only the lack of a receive is answered by a replay.
+/// Only the lack of a receive, or of a ready target, is answered by a replay.
 fn final_code(code: NakCode) -> NakCode {
-    match code {
-        NakCode::Rnr => NakCode::Resource,
-        code => code,
+    if code.is_resumed() {
+        NakCode::Resource
+    } else {
+        code
     }
 }

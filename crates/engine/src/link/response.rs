@@ -8,6 +8,7 @@ use crate::list::{NONE, at, at_mut};
 use crate::op::Op;
 use crate::park::Place;
 use crate::plan::Then;
+use crate::rail::NEVER;
 use crate::tx_flow::{EPOCHS_PER_REST, Rest, TxFlow, TxState};
 use crate::{Host, Nanos, Operation, Plan, RxToken, Status, WorkDone};
 
@@ -137,9 +138,10 @@ impl Link {
             }
             Response::Atomic { req_id, value } => self.on_result(now, seq.flow, req_id, value, host),
             Response::ReadCut { req_id } => self.on_read_cut(now, seq.flow, req_id, host),
-            Response::Nak { csn, code } => self.on_nak(seq.flow, csn, code, host),
+            Response::Nak { csn, code } => self.on_nak(now, seq.flow, csn, code, host),
             Response::Ready { csn } => {
                 let valid = flow.paused && csn == flow.next_csn && seq.epoch == flow.epoch;
+                flow.waits &= !valid;
                 match flow.state {
                     TxState::Open if valid => match flow.rest {
                         Rest::No => {
@@ -263,6 +265,24 @@ impl Link {
             flow.reads = flow.reads.wrapping_sub(1);
             self.reads = self.reads.wrapping_sub(1);
         }
+        self.release_held(index);
+    }
+
+    /// A read or atomic that had been staged is done.
+    fn read_done(&mut self, index: u32) {
+        if let Some(flow) = at_mut(&mut self.tx_flows, index) {
+            flow.undone = flow.undone.wrapping_sub(1);
+        }
+        self.release_held(index);
+    }
+
+    /// A read or atomic has been answered, or is done: what waited for that may be staged.
+    fn release_held(&mut self, index: u32) {
+        if let Some(flow) = at_mut(&mut self.tx_flows, index) {
+            if core::mem::take(&mut flow.held) {
+                self.active.push(&mut self.tx_flows, index);
+            }
+        }
     }
 
     /// The peer has answered a read of a refused flow, which has completed since.
@@ -287,20 +307,21 @@ impl Link {
     /// Response bytes of an operation are in local memory, or there were none.
     pub(super) fn landed<H: Host + ?Sized>(&mut self, _now: Nanos, index: u32, host: &H) {
         let Some(op) = self.ops.get_mut(index) else { return };
-        if op.answered && op.plans == 0 {
-            op.done = true;
-        }
+        let first = op.answered && op.plans == 0 && !core::mem::replace(&mut op.done, true);
         if op.plans == 0 {
             let flow = op.flow;
             self.complete(flow, host);
+            if first {
+                self.read_done(flow);
+            }
         }
     }
 
-    fn on_nak<H: Host + ?Sized>(&mut self, index: u32, csn: u32, code: NakCode, host: &H) {
+    fn on_nak<H: Host + ?Sized>(&mut self, now: Nanos, index: u32, csn: u32, code: NakCode, host: &H) {
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
         };
-        if code == NakCode::Rnr {
+        if code.is_resumed() {
             self.counters.rnr_received = self.counters.rnr_received.wrapping_add(1);
         } else {
             self.counters.nak_received = self.counters.nak_received.wrapping_add(1);
@@ -312,7 +333,7 @@ impl Link {
         }
         let opening = csn == 0 && !flow.accepted;
         match flow.state {
-            _ if code == NakCode::Rnr && !opening => self.pause(index, csn),
+            _ if code.is_resumed() && !opening => self.pause(now, index, csn, code),
             TxState::Open if code == NakCode::Gone || opening => {
                 flow.refuse();
                 flow.takes_exec_ack(csn);
@@ -337,9 +358,12 @@ impl Link {
             // It has no other answer.
             let held = op.holds_read();
             op.answered = true;
-            op.done = true;
+            let first = !core::mem::replace(&mut op.done, true);
             if held {
                 self.return_read(index);
+            }
+            if first {
+                self.read_done(index);
             }
         }
         self.complete(index, host);
@@ -361,9 +385,9 @@ impl Link {
         None
     }
 
-    /// The peer has no receive for chunk `csn` and discards what follows. Takes back everything from there on
-    /// and waits for READY.
-    fn pause(&mut self, index: u32, csn: u32) {
+    /// The peer has no receive for chunk `csn`, or is not ready, and discards what follows. Takes back everything from
+    /// there on and waits for READY.
+    fn pause(&mut self, now: Nanos, index: u32, csn: u32, code: NakCode) {
         let cursor = self.op_of(index, csn);
         let Some(flow) = at_mut(&mut self.tx_flows, index) else {
             return;
@@ -392,6 +416,9 @@ impl Link {
                     flow.reads = flow.reads.wrapping_sub(1);
                     self.reads = self.reads.wrapping_sub(1);
                 }
+                if op.is_read() && op.started && !op.done {
+                    flow.undone = flow.undone.wrapping_sub(1);
+                }
                 op.rewind();
                 next = op.link;
             }
@@ -402,6 +429,8 @@ impl Link {
         flow.replays = flow.replays.saturating_add(1);
         flow.paused = true;
         flow.closed = false;
+        flow.begin_wait(now, csn, code);
+        self.patience_at = self.patience_at.min(flow.gives_up_at().unwrap_or(NEVER));
         if flow.state == TxState::Closing {
             self.active.push(&mut self.tx_flows, index);
         } else if flow.epoch % EPOCHS_PER_REST == 0 {

@@ -270,7 +270,7 @@ impl Link {
         };
         flow.urgent |= urgent;
         let turn = match flow.state {
-            RxState::Open | RxState::Refused => {
+            RxState::Unready | RxState::Open | RxState::Refused => {
                 if flow.epoch == seq.epoch && !flow.rnr {
                     turn(seq.csn, flow.next_csn)
                 } else if flow.closes_while_not_ready(seq, request) {
@@ -358,7 +358,7 @@ impl Link {
                 return;
             };
             let stale = match flow.state {
-                RxState::Open | RxState::Refused => seq.epoch != flow.epoch || flow.rnr,
+                RxState::Unready | RxState::Open | RxState::Refused => seq.epoch != flow.epoch || flow.rnr,
                 // Nothing but FLOW_OPEN, which has number 0 and tells the epoch.
                 RxState::Free | RxState::Waiting if seq.csn == 0 => false,
                 RxState::Free | RxState::Waiting => return,

@@ -17,8 +17,9 @@ impl Link {
             return;
         }
         for index in (0..NONE).take(self.rx_flows.len()) {
-            let leads_there = at(&self.rx_flows, index)
-                .is_some_and(|flow| flow.state == RxState::Open && flow.target.ep == ep);
+            let leads_there = at(&self.rx_flows, index).is_some_and(|flow| {
+                matches!(flow.state, RxState::Unready | RxState::Open) && flow.target.ep == ep
+            });
             if leads_there {
                 self.cut_off(now, index, host);
             }

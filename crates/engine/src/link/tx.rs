@@ -243,6 +243,15 @@ impl Link {
             flow.next_csn = 1;
             return frame.request(seq, open);
         }
+        if flow.undone != 0
+            && self
+                .ops
+                .get(flow.cursor)
+                .is_some_and(|op| op.fenced && !op.started)
+        {
+            flow.held = true;
+            return Step::Nothing;
+        }
         let Some(op) = self.ops.get_mut(flow.cursor) else {
             // The flow closes.
             if frame.room_for(16).is_none() {
@@ -265,10 +274,15 @@ impl Link {
                     self.read_wait.push(&mut self.tx_flows, index);
                     return Step::Nothing;
                 }
+                if flow.reads >= flow.limits.reads {
+                    flow.held = true;
+                    return Step::Nothing;
+                }
                 let part = whole_read(op, flow.cursor, seq, frame);
                 if part.is_some() {
                     self.reads = self.reads.wrapping_add(1);
                     flow.reads = flow.reads.wrapping_add(1);
+                    flow.undone = flow.undone.wrapping_add(1);
                 }
                 part
             }
@@ -351,11 +365,13 @@ impl Link {
             let req_id = stream.req_id;
             match stream.answer {
                 Answer::Atomic { value } => {
+                    flow.answered();
                     flow.streams.pop(&mut self.streams.slab);
                     self.streams.free(stream_index);
                     Response::Atomic { req_id, value }
                 }
                 Answer::Read { from, .. } if !host.lives(from.mem) => {
+                    flow.answered();
                     flow.streams.pop(&mut self.streams.slab);
                     self.streams.ending.push(&mut self.streams.slab, stream_index);
                     Response::ReadCut { req_id }
@@ -376,6 +392,7 @@ impl Link {
                     stream.sent = offset.wrapping_add(u32::from(len));
                     if last {
                         frame.ends_bulk |= offset != 0;
+                        flow.answered();
                         flow.streams.pop(&mut self.streams.slab);
                         self.streams.ending.push(&mut self.streams.slab, stream_index);
                     }

@@ -177,7 +177,7 @@ pub(crate) fn any_request() -> impl Strategy<Value = (Seq, Request)> {
 }
 
 pub(crate) fn any_response() -> impl Strategy<Value = Response> {
-    let code = (1..=6u32).prop_map(|code| NakCode::from_code(code).unwrap());
+    let code = (1..=7u32).prop_map(|code| NakCode::from_code(code).unwrap());
     prop_oneof![
         (any::<u32>(), any_len(), any::<bool>(), 0..MAX_MESSAGE - 5000).prop_map(
             |(req_id, len, last, offset)| {

@@ -436,7 +436,7 @@ fn a_link_chunk_with_a_flow_is_refused() {
 
 #[test]
 fn an_unknown_nak_code_is_refused() {
-    for code in [0, 7, u32::MAX] {
+    for code in [0, 8, u32::MAX] {
         chunk_refused(nak(), EXT, &code.to_le_bytes(), ChunkError::NakCode(code));
     }
 }

@@ -36,7 +36,7 @@ fn nak_codes_survive_a_round_trip() {
     for code in 0..10 {
         match NakCode::from_code(code) {
             Some(nak) => assert_eq!(nak.code(), code),
-            None => assert!(code == 0 || code > 6),
+            None => assert!(code == 0 || code > 7),
         }
     }
 }

@@ -173,6 +173,7 @@ fn response_chunks_have_the_specified_bytes() {
         (NakCode::Unsupported, "04"),
         (NakCode::Resource, "05"),
         (NakCode::Gone, "06"),
+        (NakCode::NotReady, "07"),
     ] {
         has_bytes(
             response(Response::Nak {

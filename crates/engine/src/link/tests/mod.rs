@@ -5,5 +5,6 @@ mod loss;
 mod reclaim;
 mod refusal;
 mod soak;
+mod waits;
 mod ways;
 mod world;

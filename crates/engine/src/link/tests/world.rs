@@ -21,6 +21,8 @@ pub(super) struct Home {
     /// Regions the peer may use; the key is the region's index, the address starts at 0.
     pub(super) open: BTreeMap<u64, bool>,
     pub(super) gone: bool,
+    /// What is said of requests for flows that have not taken any; all are taken if there is nothing.
+    pub(super) admits: Option<Result<Admission, NakCode>>,
     pub(super) flows: i64,
     pub(super) opened: u32,
 }
@@ -87,6 +89,10 @@ impl Host for TestHost {
         })
     }
 
+    fn admit(&self, _target: Target) -> Result<Admission, NakCode> {
+        self.0.borrow().admits.unwrap_or(Ok(Admission::Reads(u32::MAX)))
+    }
+
     fn close_flow(&self, _target: Target) {
         self.0.borrow_mut().flows -= 1;
     }
@@ -114,7 +120,7 @@ impl Host for TestHost {
         })
     }
 
-    fn take_receive(&self, target: Target) -> Result<Receive, NakCode> {
+    fn take_receive(&self, target: Target, _len: u32) -> Result<Receive, NakCode> {
         let mut home = self.0.borrow_mut();
         if home.gone {
             return Err(NakCode::Gone);
@@ -410,7 +416,7 @@ impl Pair {
         }
         busy |= side.run_plans(now);
         if side.link.deadline().is_some_and(|at| at <= now) {
-            side.link.on_timer(now);
+            side.link.on_timer(now, &side.host);
             busy = true;
         }
         if !side.hold_gather {
@@ -587,6 +593,21 @@ impl Pair {
             .iter()
             .map(|done| (done.cookie, done.status, done.len))
             .collect()
+    }
+
+    /// A side closes a flow of its own.
+    pub(super) fn close(&mut self, side: usize, flow: FlowId) {
+        let now = self.now;
+        let Side { link, host, .. } = &mut self.sides[side];
+        link.close_flow(now, flow, host);
+    }
+
+    /// What a side says of flows that have not taken a request, from now on.
+    pub(super) fn admit(&mut self, side: usize, admits: Result<Admission, NakCode>) {
+        let now = self.now;
+        let Side { link, host, .. } = &mut self.sides[side];
+        host.0.borrow_mut().admits = Some(admits);
+        link.receive_posted(now, 7);
     }
 
     /// Posts a receive at endpoint 7 of a side.
