@@ -1,6 +1,6 @@
 //! Address handles: from an endpoint's small number straight to a flow on a link.
 
-use usb4_engine::{EpAddr, FlowId, Slab};
+use usb4_engine::{EpAddr, FlowId, NodeId, Slab};
 
 use crate::LinkId;
 
@@ -11,11 +11,39 @@ pub struct AhSlot(pub(crate) Option<Ah>);
 /// An address handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ah {
-    pub(crate) dst: EpAddr,
+    /// The destination; see [`Ah::dst`].
+    pub(crate) node: NodeId,
+    ep: u32,
+    pub(crate) incarnation: u32,
     /// The link to the destination's host when it was last looked up.
     pub(crate) link: LinkId,
     /// The flow on that link, opened with the first entry that needs it.
     pub(crate) flow: Option<FlowId>,
+    /// Of a datagram queue pair: the key that the flow shows, or will.
+    pub(crate) qkey: u32,
+}
+
+impl Ah {
+    /// The destination.
+    pub(crate) fn dst(&self) -> EpAddr {
+        EpAddr {
+            node: self.node,
+            ep: self.ep,
+            incarnation: self.incarnation,
+        }
+    }
+
+    /// A handle for `dst`, on `link`.
+    pub(crate) fn new(dst: EpAddr, link: LinkId) -> Self {
+        Self {
+            node: dst.node,
+            ep: dst.ep,
+            incarnation: dst.incarnation,
+            link,
+            flow: None,
+            qkey: 0,
+        }
+    }
 }
 
 impl AhSlot {

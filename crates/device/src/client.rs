@@ -3,7 +3,7 @@
 use usb4_engine::{Nanos, Slab};
 
 use crate::id::{next_generation, split};
-use crate::memory::{MAX_CLIENTS, Region};
+use crate::memory::{Domain, MAX_CLIENTS, Region};
 use crate::{Access, ClientId, Device, DeviceError, Home, Object, Quota, User};
 
 /// Place of a client (opaque).
@@ -187,7 +187,7 @@ impl<H: Home> Device<H> {
             .ok_or(DeviceError::Full(Object::Client))?;
         let Some(mem) = process else { return Ok(client) };
         let region = Region {
-            client,
+            domain: Domain::of(client),
             addr: 0,
             len: u64::MAX,
             access: Access::LOCAL,

@@ -92,6 +92,8 @@ impl Access {
     pub const REMOTE_WRITE: Self = Self(2);
     /// Atomics by peers.
     pub const REMOTE_ATOMIC: Self = Self(4);
+    /// All that peers can do.
+    pub const REMOTE_ALL: Self = Self(7);
     /// Nobody writes, the owner's own entries included. Not together with rights of peers to write.
     pub const READ_ONLY: Self = Self(8);
 
@@ -208,12 +210,22 @@ pub struct EndpointConfig<H: Home> {
 pub enum EndpointState {
     /// Connected kind, before [`crate::Device::connect`].
     Unconnected,
-    /// It works.
+    /// It works. Queue pairs: [`QpState::Rts`].
     Ready,
-    /// Connected kind, after an error: everything is flushed until it is reset.
+    /// Connected kind and queue pairs, after an error: everything is flushed until it is reset.
     Error,
     /// Its queues were corrupted by the client: everything is flushed, for good.
     Killed,
+    /// Queue pairs: [`QpState::Reset`].
+    Reset,
+    /// Queue pairs: [`QpState::Init`].
+    Init,
+    /// Queue pairs: [`QpState::Rtr`].
+    Receiving,
+    /// Queue pairs: [`QpState::Sqd`].
+    Draining,
+    /// Queue pairs: [`QpState::Sqe`].
+    SendError,
 }
 
 #[cfg(all(test, not(loom)))]

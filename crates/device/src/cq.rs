@@ -32,7 +32,7 @@ pub(crate) struct Op {
     pub(crate) ep: u32,
     /// Operation code of the entry.
     pub(crate) op: u8,
-    /// [`UNSIGNALED`], [`CONNECTED`], [`BEGUN`].
+    /// [`UNSIGNALED`], [`CONNECTED`], [`BEGUN`], and of queue pairs the bits of [`QP`] and [`LIFE`].
     pub(crate) flags: u8,
 }
 
@@ -43,6 +43,11 @@ pub(crate) const CONNECTED: u8 = 2;
 
 /// A link has taken the operation.
 pub(crate) const BEGUN: u8 = 4;
+
+/// The endpoint is a queue pair; which kind ([`crate::QpKind`]) in these bits.
+pub(crate) const QP: u8 = 3 << 3;
+/// The queue pair's life, by resets: what is left of an earlier one is not shown.
+pub(crate) const LIFE: u8 = 7 << 5;
 
 /// Why no place was reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,10 +294,19 @@ impl<H: Home> Cq<H> {
         self.ring.publish();
     }
 
+    /// What was made visible last is solicited, or an error of a queue pair's.
+    #[cold]
+    pub(crate) fn solicit(&self) {
+        self.ring.solicit();
+    }
+
     /// Makes a completion visible that had no place. Returns whether the client sleeps on the queue and must be woken.
     pub(crate) fn push_now(&mut self, cqe: &Cqe) -> Result<bool, NoRoom> {
         self.check_room()?;
         self.push(cqe);
+        if cqe.ep != 0 {
+            self.solicit();
+        }
         Ok(self.take_armed())
     }
 

@@ -4,9 +4,12 @@ use usb4_engine::{EpAddr, Slab};
 use usb4_ring_abi::{Consumer, Rqe, Sqe};
 
 use crate::ah::AhSlot;
+use crate::cq::CONNECTED;
 use crate::id::{next_generation, split};
+use crate::memory::Domain;
+use crate::qp::Told;
 use crate::sync::{AtomicU32, Ordering};
-use crate::{ClientId, CqId, EndpointId, EndpointKind, EndpointState, Home, Lock};
+use crate::{Access, ClientId, CqId, EndpointId, EndpointKind, EndpointState, Home, Lock, QpKind, QpState};
 
 /// The endpoint is on the attention list.
 pub(crate) const QUEUED: u32 = 1;
@@ -24,12 +27,49 @@ pub(crate) const SWEEP: u32 = 32;
 /// With `RETRY`: the first entry waits for a flow. Whoever waits is served in turn, from the attention list only.
 pub(crate) const FLOWLESS: u32 = 64;
 
+/// A queue pair in error: receives that its client posts are flushed.
+pub(crate) const DRAINS: u32 = 128;
+
+/// What an endpoint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What the ring interface has.
+    Ring(EndpointKind),
+    /// What verbs have.
+    Qp(QpKind),
+}
+
+impl Kind {
+    /// Whether it has one peer, given once.
+    pub(crate) fn is_connected(self) -> bool {
+        match self {
+            Self::Ring(kind) => kind == EndpointKind::Connected,
+            Self::Qp(kind) => kind != QpKind::Ud,
+        }
+    }
+
+    /// What its operations are marked with ([`crate::cq`]).
+    pub(crate) fn op_flags(self) -> u8 {
+        match self {
+            Self::Ring(EndpointKind::Datagram) => 0,
+            Self::Ring(EndpointKind::Connected) => CONNECTED,
+            Self::Qp(kind) => kind.op_flags(),
+        }
+    }
+}
+
 /// Place of an endpoint (opaque).
 pub struct EndpointSlot<H: Home> {
     /// Raw name of the endpoint that is here, 0 if none.
     id: AtomicU32,
     state: AtomicU32,
     client: AtomicU32,
+    /// Protection domain, 0 for all but queue pairs.
+    pd: AtomicU32,
+    /// What it does for peers, a byte each: what they may do to the memory it leads to, beside each region's own rights
+    /// (bits of [`Access`]); marks of its operations ([`Kind::op_flags`], and a queue pair's life); reads and atomics of
+    /// its peer that a queue pair serves at a time.
+    serves: AtomicU32,
     /// Of the last endpoint here, and whether the place is taken (bit 16); used under the control lock only.
     place: AtomicU32,
     /// What it waits for: the bits above.
@@ -47,12 +87,17 @@ pub struct EndpointSlot<H: Home> {
 /// The sending half.
 pub(crate) struct Tx<H: Home> {
     pub(crate) id: EndpointId,
-    pub(crate) client: ClientId,
-    pub(crate) kind: EndpointKind,
+    pub(crate) domain: Domain,
+    pub(crate) kind: Kind,
+    /// Marks of its operations.
+    pub(crate) op_flags: u8,
     pub(crate) incarnation: u32,
     pub(crate) cq: CqId,
     /// Local key that stands for `LOCAL_PROCESS`; 0 if the device cannot reach the process.
     pub(crate) process_key: u32,
+    /// Queue pairs: what bounds their flows, and the key that a datagram one shows if told to show its own.
+    pub(crate) told: Told,
+    pub(crate) qkey: u32,
     pub(crate) sq: Consumer<H::Queue, Sqe>,
     pub(crate) handles: Slab<AhSlot>,
 }
@@ -60,13 +105,17 @@ pub(crate) struct Tx<H: Home> {
 /// The receiving half.
 pub(crate) struct Rx<H: Home> {
     pub(crate) id: EndpointId,
-    pub(crate) client: ClientId,
-    pub(crate) kind: EndpointKind,
+    pub(crate) domain: Domain,
+    pub(crate) kind: Kind,
+    /// Marks of its operations.
+    pub(crate) op_flags: u8,
     pub(crate) incarnation: u32,
     pub(crate) cq: CqId,
     pub(crate) process_key: u32,
     /// Connected: the only one that may send to it.
     pub(crate) peer: Option<EpAddr>,
+    /// Datagram queue pairs: the key that messages must show.
+    pub(crate) qkey: u32,
     pub(crate) rq: Consumer<H::Queue, Rqe>,
 }
 
@@ -76,6 +125,8 @@ impl<H: Home> Default for EndpointSlot<H> {
             id: AtomicU32::new(0),
             state: AtomicU32::new(READY),
             client: AtomicU32::new(0),
+            pd: AtomicU32::new(0),
+            serves: AtomicU32::new(0),
             place: AtomicU32::new(0),
             attention: AtomicU32::new(0),
             begun: AtomicU32::new(0),
@@ -99,6 +150,14 @@ const UNCONNECTED: u32 = 0;
 const READY: u32 = 1;
 const ERROR: u32 = 2;
 const KILLED: u32 = 3;
+const RESET: u32 = 4;
+const INIT: u32 = 5;
+const RECEIVING: u32 = 6;
+const DRAINING: u32 = 7;
+const SEND_ERROR: u32 = 8;
+
+/// Rights of an endpoint that leaves them to the regions.
+const ALL_RIGHTS: Access = Access::REMOTE_ALL;
 
 impl<H: Home> EndpointSlot<H> {
     /// Whether the endpoint here has that name.
@@ -134,8 +193,15 @@ impl<H: Home> EndpointSlot<H> {
     }
 
     /// Names the endpoint that has just been put here.
-    pub(crate) fn open(&self, id: EndpointId, client: ClientId, state: EndpointState) {
-        self.client.store(client.0, Ordering::Relaxed);
+    pub(crate) fn open(&self, id: EndpointId, domain: Domain, kind: Kind, state: EndpointState) {
+        self.client.store(domain.client.0, Ordering::Relaxed);
+        self.pd.store(domain.pd, Ordering::Relaxed);
+        let rights = match kind {
+            Kind::Ring(_) => ALL_RIGHTS,
+            Kind::Qp(_) => Access::LOCAL,
+        };
+        let serves = [rights.bits(), kind.op_flags(), 0, 0];
+        self.serves.store(u32::from_le_bytes(serves), Ordering::Relaxed);
         // Whether the place is on the attention list outlives the endpoint.
         self.attention.fetch_and(QUEUED, Ordering::Relaxed);
         self.begun.store(0, Ordering::Relaxed);
@@ -178,12 +244,81 @@ impl<H: Home> EndpointSlot<H> {
     }
 
     #[inline]
+    pub(crate) fn domain(&self) -> Domain {
+        Domain {
+            client: self.client(),
+            pd: self.pd.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether peers may do that, if the region's rights say so, too.
+    #[inline]
+    pub(crate) fn allows(&self, access: Access) -> bool {
+        self.rights().contains(access)
+    }
+
+    /// What [`Self::allows`] says yes to.
+    #[inline]
+    pub(crate) fn rights(&self) -> Access {
+        let [bits, ..] = self.serves.load(Ordering::Relaxed).to_le_bytes();
+        Access::from_bits(bits).unwrap_or_default()
+    }
+
+    /// Marks of its operations.
+    #[inline]
+    pub(crate) fn marks(&self) -> u8 {
+        let [_, marks, ..] = self.serves.load(Ordering::Relaxed).to_le_bytes();
+        marks
+    }
+
+    /// Reads and atomics of its peer that are served at a time.
+    pub(crate) fn reads(&self) -> u8 {
+        let [_, _, reads, _] = self.serves.load(Ordering::Relaxed).to_le_bytes();
+        reads
+    }
+
+    /// Changes what [`Self::rights`], [`Self::marks`] and [`Self::reads`] say; the caller holds the sending half's lock.
+    pub(crate) fn serve(&self, rights: Access, marks: u8, reads: u8) {
+        let serves = [rights.bits(), marks, reads, 0];
+        self.serves.store(u32::from_le_bytes(serves), Ordering::Relaxed);
+    }
+
+    /// Which kind of queue pair is here, if it is one.
+    #[inline]
+    pub(crate) fn qp_kind(&self) -> Option<QpKind> {
+        QpKind::of(self.marks())
+    }
+
+    /// Whether no operation is with a link.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) == self.ended.load(Ordering::Relaxed)
+    }
+
+    #[inline]
     pub(crate) fn state(&self) -> EndpointState {
         match self.state.load(Ordering::Acquire) {
             UNCONNECTED => EndpointState::Unconnected,
             READY => EndpointState::Ready,
             ERROR => EndpointState::Error,
+            RESET => EndpointState::Reset,
+            INIT => EndpointState::Init,
+            RECEIVING => EndpointState::Receiving,
+            DRAINING => EndpointState::Draining,
+            SEND_ERROR => EndpointState::SendError,
             _ => EndpointState::Killed,
+        }
+    }
+
+    /// A queue pair's state.
+    pub(crate) fn qp_state(&self) -> QpState {
+        match self.state() {
+            EndpointState::Reset | EndpointState::Unconnected => QpState::Reset,
+            EndpointState::Init => QpState::Init,
+            EndpointState::Receiving => QpState::Rtr,
+            EndpointState::Ready => QpState::Rts,
+            EndpointState::Draining => QpState::Sqd,
+            EndpointState::SendError => QpState::Sqe,
+            EndpointState::Error | EndpointState::Killed => QpState::Err,
         }
     }
 
@@ -192,6 +327,36 @@ impl<H: Home> EndpointSlot<H> {
         self.state
             .compare_exchange(code(from), code(to), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// Any state but killed to another; false if it was killed.
+    pub(crate) fn force(&self, to: EndpointState) -> bool {
+        let mut state = self.state.load(Ordering::Acquire);
+        while state != KILLED {
+            match self
+                .state
+                .compare_exchange(state, code(to), Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
+    /// A queue pair that receives to error; false if it did not.
+    pub(crate) fn fail_qp(&self) -> bool {
+        let mut state = self.state.load(Ordering::Acquire);
+        while matches!(state, READY | RECEIVING | DRAINING | SEND_ERROR) {
+            match self
+                .state
+                .compare_exchange(state, ERROR, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
     }
 
     /// Any state to killed; false if it was that already.
@@ -213,5 +378,10 @@ fn code(state: EndpointState) -> u32 {
         EndpointState::Ready => READY,
         EndpointState::Error => ERROR,
         EndpointState::Killed => KILLED,
+        EndpointState::Reset => RESET,
+        EndpointState::Init => INIT,
+        EndpointState::Receiving => RECEIVING,
+        EndpointState::Draining => DRAINING,
+        EndpointState::SendError => SEND_ERROR,
     }
 }

@@ -30,6 +30,8 @@ pub enum DeviceError {
     Busy,
     /// The call does not fit the endpoint's kind or state.
     State,
+    /// A queue pair cannot go from its state to that one, or an attribute is not possible.
+    Attribute,
     /// A link to that host exists already.
     Exists,
     /// An address range that wraps or is empty of meaning, or an access right that does not exist.
@@ -92,6 +94,7 @@ impl fmt::Display for DeviceError {
             Self::Full(object) => write!(f, "the device has no more {object}"),
             Self::Busy => f.write_str("the completion queue still has endpoints"),
             Self::State => f.write_str("the endpoint's kind or state does not allow it"),
+            Self::Attribute => f.write_str("the queue pair's state or attribute does not allow it"),
             Self::Exists => f.write_str("there is a link to that host already"),
             Self::Range => f.write_str("the address range or access right is not valid"),
             Self::Queue(error) => error.fmt(f),

@@ -5,7 +5,7 @@ use core::ops::Deref;
 use usb4_engine::{Post, RxToken, TxSlot};
 use usb4_ring_abi::sync::AtomicU64;
 
-use crate::{ClientId, RawLock};
+use crate::{ClientId, EndpointId, QpEvent, RawLock};
 
 /// The words of a queue.
 ///
@@ -56,6 +56,11 @@ pub trait Home: Sized + Send + Sync + 'static {
     /// [`crate::Device::reclaim`] will succeed. *Locked.*
     fn region_idle(&self, client: ClientId) {
         let _ = client;
+    }
+
+    /// Something has happened to a queue pair that no completion tells. *Locked.*
+    fn qp_event(&self, client: ClientId, qp: EndpointId, event: QpEvent) {
+        let _ = (client, qp, event);
     }
 }
 

@@ -3,13 +3,15 @@
 use core::cell::Cell;
 
 use usb4_engine::{
-    EpAddr, Host, MemAt, MemRef, NakCode, Receive, ReceiveDone, RemoteAccess, Status, Target, WorkDone,
+    Admission, EpAddr, Host, MemAt, MemRef, NakCode, Receive, ReceiveDone, RemoteAccess, Status, Target,
+    WorkDone,
 };
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Rqe, cqe_flags};
 
-use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, UNSIGNALED};
-use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, Rx, STARVED, SWEEP};
+use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, QP, UNSIGNALED};
+use crate::endpoint::{EndpointSlot, FAILED, HUNGRY, Kind, Rx, STARVED, SWEEP};
 use crate::id::split;
+use crate::qp_receive::{not_receiving, receives};
 use crate::sync::{Ordering, fence};
 use crate::{Access, CqId, Device, EndpointId, EndpointKind, EndpointState, Home};
 
@@ -104,11 +106,11 @@ impl<'a, H: Home> LinkHost<'a, H> {
     /// Ends the operation `cookie` names: gives its place back and shows the completion `cqe` makes of it.
     /// Nothing happens if its queue is gone.
     #[inline]
-    fn complete(&self, cookie: u64, cqe: impl FnOnce(&Op) -> Cqe) {
+    pub(crate) fn complete(&self, cookie: u64, cqe: impl FnOnce(&Op) -> Cqe) {
         let (id, place) = split_cookie(cookie);
         let Some(slot) = self.device.cq(id) else { return };
         let ended = slot.with(id, |cq| {
-            let op = cq.end(place)?;
+            let mut op = cq.end(place)?;
             if op.flags & BEGUN != 0 {
                 if let Some(slot) = self.device.endpoint(EndpointId(op.ep)) {
                     slot.end();
@@ -116,8 +118,15 @@ impl<'a, H: Home> LinkHost<'a, H> {
             }
             let mut cqe = cqe(&op);
             let mut failed = None;
-            if op.flags & CONNECTED != 0 {
-                failed = self.device.settle_connected(EndpointId(op.ep), &mut cqe);
+            let mut solicits = false;
+            if op.flags & (CONNECTED | QP) != 0 {
+                if op.flags & CONNECTED != 0 {
+                    failed = self.device.settle_connected(EndpointId(op.ep), &mut cqe);
+                } else {
+                    failed = self.device.settle_qp(&mut op, &mut cqe);
+                    let failure = cqe.status != CqeStatus::Ok.code();
+                    solicits = failure || cqe.flags & cqe_flags::SOLICITED != 0;
+                }
             } else if cqe.status == CqeStatus::Gone.code() {
                 let ep = EndpointId(op.ep);
                 failed = self.device.endpoint(ep).map(|slot| (slot, ep, SWEEP));
@@ -125,6 +134,9 @@ impl<'a, H: Home> LinkHost<'a, H> {
             let shown = op.flags & UNSIGNALED == 0 || cqe.status != CqeStatus::Ok.code();
             if shown {
                 cq.push(&cqe);
+                if solicits {
+                    cq.solicit();
+                }
             }
             Some((shown, failed))
         });
@@ -152,6 +164,9 @@ impl<H: Home> Drop for LinkHost<'_, H> {
 
 impl<H: Home> Host for LinkHost<'_, H> {
     fn open_flow(&self, src: &EpAddr, dst_ep: u32, dst_inc: u32) -> Result<Target, NakCode> {
+        if dst_inc == 0 {
+            return self.open_qp(src, dst_ep);
+        }
         let ep = EndpointId(dst_ep);
         let slot = self.device.endpoint(ep).ok_or(NakCode::Gone)?;
         if slot.state() != EndpointState::Ready {
@@ -159,13 +174,31 @@ impl<H: Home> Host for LinkHost<'_, H> {
         }
         let client = slot.rx.lock().as_ref().and_then(|rx| {
             let for_me = rx.id == ep && rx.incarnation == dst_inc;
-            let welcome = for_me && (rx.kind == EndpointKind::Datagram || rx.peer == Some(*src));
-            welcome.then_some(rx.client)
+            let any = rx.kind == Kind::Ring(EndpointKind::Datagram);
+            let welcome = for_me && (any || rx.peer == Some(*src));
+            welcome.then_some(rx.domain.client)
         });
         let client = client.ok_or(NakCode::Gone)?;
         let src = self.device.sources.lock().open(client, src);
         let src = src.ok_or(NakCode::Resource)?;
         Ok(Target { ep: dst_ep, src })
+    }
+
+    #[inline]
+    fn admit(&self, target: Target) -> Result<Admission, NakCode> {
+        let slot = self.device.endpoint(EndpointId(target.ep)).ok_or(NakCode::Gone)?;
+        match slot.qp_kind() {
+            None => Ok(Admission::Reads(u32::MAX)),
+            Some(kind) => self.admit_qp(kind, slot, target),
+        }
+    }
+
+    #[cold]
+    fn refused(&self, target: Target, code: NakCode) {
+        let ep = EndpointId(target.ep);
+        if let Some(slot) = self.device.endpoint(ep) {
+            self.device.refused_qp(slot, ep, code);
+        }
     }
 
     fn close_flow(&self, target: Target) {
@@ -182,7 +215,8 @@ impl<H: Home> Host for LinkHost<'_, H> {
         access: RemoteAccess,
     ) -> Result<MemAt, NakCode> {
         let slot = self.device.endpoint(EndpointId(target.ep)).ok_or(NakCode::Gone)?;
-        if slot.state() != EndpointState::Ready {
+        let state = slot.state();
+        if state != EndpointState::Ready && !receives(state) {
             return Err(NakCode::Gone);
         }
         let access = match access {
@@ -190,11 +224,15 @@ impl<H: Home> Host for LinkHost<'_, H> {
             RemoteAccess::Write => Access::REMOTE_WRITE,
             RemoteAccess::Atomic => Access::REMOTE_ATOMIC,
         };
-        let client = slot.client();
+        if !slot.allows(access) {
+            return Err(NakCode::Access);
+        }
+        let domain = slot.domain();
+        let client = domain.client;
         let node = || self.device.source(client, target.src).map(|addr| addr.node);
         self.device
             .regions
-            .acquire_remote(client, key, (addr, u64::from(len)), access, node)
+            .acquire_remote(domain, key, (addr, u64::from(len)), access, node)
             .map_err(|denied| {
                 self.device.tell_idle(denied.0);
                 NakCode::Access
@@ -202,14 +240,18 @@ impl<H: Home> Host for LinkHost<'_, H> {
     }
 
     #[inline]
-    fn take_receive(&self, target: Target, _len: u32) -> Result<Receive, NakCode> {
+    fn take_receive(&self, target: Target, len: u32) -> Result<Receive, NakCode> {
         let ep = EndpointId(target.ep);
         let slot = self.device.endpoint(ep).ok_or(NakCode::Gone)?;
-        if slot.state() != EndpointState::Ready {
-            return Err(NakCode::Gone);
+        let state = slot.state();
+        if state != EndpointState::Ready && !receives(state) {
+            return Err(not_receiving(slot, state));
         }
         let mut rx = slot.rx.lock();
         let rx = rx.as_mut().filter(|rx| rx.id == ep).ok_or(NakCode::Gone)?;
+        if rx.op_flags & QP != 0 {
+            return self.take_qp_receive(slot, rx, target, len);
+        }
         for _ in 0..MAX_INVALID {
             let Some(rqe) = self.device.peek_receive(slot, rx)? else {
                 return Err(NakCode::Rnr);
@@ -261,15 +303,22 @@ impl<H: Home> Host for LinkHost<'_, H> {
         } else {
             OpCode::Send
         };
-        self.complete(done.cookie, |op| Cqe {
-            user_data: op.user_data,
-            op: code.code(),
-            status: status(done.status).code(),
-            flags,
-            len: done.len,
-            value: done.imm.unwrap_or(0),
-            src: target.src,
-            ep: 0,
+        self.complete(done.cookie, |op| {
+            let cqe = Cqe {
+                user_data: op.user_data,
+                op: code.code(),
+                status: status(done.status).code(),
+                flags,
+                len: done.len,
+                value: done.imm.unwrap_or(0),
+                src: target.src,
+                ep: 0,
+            };
+            if op.flags & QP == 0 {
+                cqe
+            } else {
+                self.device.received_by_qp(op, target, &done, cqe)
+            }
         });
     }
 
@@ -292,7 +341,7 @@ impl<H: Home> Host for LinkHost<'_, H> {
 }
 
 /// An endpoint that a completion has given a reason for attention.
-type Wants<'a, H> = (&'a EndpointSlot<H>, EndpointId, u32);
+pub(crate) type Wants<'a, H> = (&'a EndpointSlot<H>, EndpointId, u32);
 
 impl<H: Home> Device<H> {
     /// An error on a connected endpoint puts it in error; whatever completes after that is flushed. Returns the
@@ -309,7 +358,11 @@ impl<H: Home> Device<H> {
     }
 
     /// The next receive, if there is one; else the client's next one will be noticed.
-    fn peek_receive(&self, slot: &EndpointSlot<H>, rx: &mut Rx<H>) -> Result<Option<Rqe>, NakCode> {
+    pub(crate) fn peek_receive(
+        &self,
+        slot: &EndpointSlot<H>,
+        rx: &mut Rx<H>,
+    ) -> Result<Option<Rqe>, NakCode> {
         let mut next = rx.rq.peek();
         if let Ok(None) = next {
             // Marked first: the client's call finds the mark if it finds the request to call.
@@ -326,17 +379,17 @@ impl<H: Home> Device<H> {
         })
     }
 
-    fn reserve_receive(&self, slot: &EndpointSlot<H>, rx: &Rx<H>, rqe: &Rqe) -> Result<u64, NakCode> {
-        let flags = if rx.kind == EndpointKind::Connected {
-            CONNECTED
-        } else {
-            0
-        };
+    pub(crate) fn reserve_receive(
+        &self,
+        slot: &EndpointSlot<H>,
+        rx: &Rx<H>,
+        rqe: &Rqe,
+    ) -> Result<u64, NakCode> {
         let op = Op {
             user_data: rqe.user_data,
             ep: rx.id.0,
             op: OpCode::Send.code(),
-            flags,
+            flags: rx.op_flags,
         };
         let place = self.cq(rx.cq).and_then(|cq| cq.with(rx.cq, |cq| cq.reserve(op)));
         match place {
@@ -353,7 +406,7 @@ impl<H: Home> Device<H> {
     }
 
     /// The buffer of a receive, referenced; `None` if it is not the client's.
-    fn receive_buffer(&self, rx: &Rx<H>, rqe: &Rqe) -> Option<MemAt> {
+    pub(crate) fn receive_buffer(&self, rx: &Rx<H>, rqe: &Rqe) -> Option<MemAt> {
         rqe.check().ok()?;
         if rqe.len == 0 {
             return Some(MemAt {
@@ -367,7 +420,7 @@ impl<H: Home> Device<H> {
             rqe.local_key
         };
         self.regions
-            .acquire_local(rx.client, key, (rqe.addr, u64::from(rqe.len)), true)
+            .acquire_local(rx.domain, key, (rqe.addr, u64::from(rqe.len)), true)
             .inspect_err(|denied| self.tell_idle(denied.0))
             .ok()
     }

@@ -44,6 +44,13 @@ ids! {
     LinkId,
 }
 
+impl EndpointId {
+    /// The 24 bits by which a queue pair is known to peers: the place, and 8 bits of the generation.
+    pub(crate) fn number(self) -> u32 {
+        self.0 & 0xff_ffff
+    }
+}
+
 /// The generation after this one; never 0, so that no name is 0.
 pub(crate) fn next_generation(generation: u16) -> u16 {
     match generation.wrapping_add(1) {

@@ -6,6 +6,8 @@
 //! [`Device::turn`] moves payload between frames and registered memory, without holding a link's lock where it is
 //! more than a kibibyte.
 //!
+//! Endpoints are of the ring interface or queue pairs, with the states and rules of verbs ([`Device::create_qp`]).
+//!
 //! It is not a driver: rails, rings, frame buffers, mappings and threads are the [`Home`]'s, be it a process
 //! (`usb4-soft`) or the kernel. It allocates nothing; tables and queues come as slabs and mappings.
 //!
@@ -59,6 +61,9 @@ mod memory;
 mod objects;
 mod owner;
 mod pump;
+mod qp;
+mod qp_receive;
+mod qp_send;
 mod region;
 mod source;
 mod submit;
@@ -82,5 +87,6 @@ pub use lock::{Lock, LockGuard, RawLock, SpinLock};
 pub use memory::RegionSlot;
 pub use owner::{Expired, Leave, Notified, Owner};
 pub use pump::{Arrivals, Scratch, Serviced};
+pub use qp::{QpAttr, QpConfig, QpEvent, QpInfo, QpKind, QpState};
 pub use source::SourceSlot;
 pub use submit::Submitted;

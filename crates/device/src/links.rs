@@ -10,13 +10,13 @@ use usb4_engine::{
     Counters, Link, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId, RailStatus, Usage,
 };
 
-use crate::endpoint::FAILED;
+use crate::endpoint::{FAILED, Kind};
 use crate::host::LinkHost;
 use crate::id::{next_generation, split};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::{
     Device, DeviceError, EndpointId, EndpointKind, Home, LinkId, Lock, LockGuard, Object, Owner, Port,
-    RawLock,
+    QpEvent, QpKind, RawLock,
 };
 
 /// Place of a link (opaque).
@@ -392,11 +392,22 @@ impl<H: Home> Device<H> {
         for endpoint in self.endpoints.iter() {
             let connected = |tx: &crate::endpoint::Tx<H>| {
                 let ah = tx.handles.first().and_then(|handle| handle.0);
-                (tx.kind == EndpointKind::Connected && ah.is_some_and(|ah| ah.link == id)).then_some(tx.id)
+                // An unreliable connection is none that could be lost.
+                let reliable = matches!(
+                    tx.kind,
+                    Kind::Ring(EndpointKind::Connected) | Kind::Qp(QpKind::Rc)
+                );
+                (reliable && ah.is_some_and(|ah| ah.link == id)).then_some(tx.id)
             };
             let ep = endpoint.tx.lock().as_ref().and_then(connected);
-            if let Some(ep) = ep.filter(|_| endpoint.fail()) {
+            let Some(ep) = ep else { continue };
+            if endpoint.qp_kind().is_none() {
+                if endpoint.fail() {
+                    self.attend(endpoint, ep, FAILED);
+                }
+            } else if endpoint.fail_qp() {
                 self.attend(endpoint, ep, FAILED);
+                self.home.qp_event(endpoint.client(), ep, QpEvent::Fatal);
             }
         }
     }

@@ -12,7 +12,7 @@ use usb4_ring_abi::sync::AtomicU64 as QueueWord;
 
 use crate::cq::Flags;
 use crate::links::Turns;
-use crate::memory::{Region, Regions};
+use crate::memory::{Domain, Region, Regions};
 use crate::{Access, ClientId, Expired, Leave, Lock, Notified, Owner, SpinLock};
 
 #[test]
@@ -243,7 +243,7 @@ fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
         let client = ClientId::new(0, 1);
         let regions: Regions<SpinLock, Memory> = Regions::new(Slab::boxed(1), Slab::boxed(1)).unwrap();
         let region = Region {
-            client,
+            domain: Domain::of(client),
             addr: 0,
             len: 8,
             access: Access::LOCAL,
@@ -253,7 +253,9 @@ fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
             .insert(region, Memory(UnsafeCell::new(0)), 0)
             .ok()
             .unwrap();
-        let held = regions.acquire_local(client, keys.local, (0, 8), true).unwrap();
+        let held = regions
+            .acquire_local(Domain::of(client), keys.local, (0, 8), true)
+            .unwrap();
         let home = Arc::new((regions, Lock::<SpinLock, ()>::new(()), Turns::default()));
 
         let copier = home.clone();
@@ -318,14 +320,16 @@ fn loom_the_last_reference_of_a_dead_region_is_reported_once() {
         let client = ClientId::new(0, 1);
         let regions: Regions<SpinLock, u8> = Regions::new(Slab::boxed(1), Slab::boxed(1)).unwrap();
         let region = Region {
-            client,
+            domain: Domain::of(client),
             addr: 0,
             len: 8,
             access: Access::LOCAL,
             peer: None,
         };
         let keys = regions.insert(region, 7, 0).unwrap();
-        let held = regions.acquire_local(client, keys.local, (0, 8), true).unwrap();
+        let held = regions
+            .acquire_local(Domain::of(client), keys.local, (0, 8), true)
+            .unwrap();
         let regions = Arc::new(regions);
         let other = regions.clone();
         let thread = thread::spawn(move || other.release(held.mem));

@@ -31,10 +31,25 @@ const REVOKED: u64 = 3 << 46;
 const OWNER: u64 = (MAX_CLIENTS as u64 - 1) << 32;
 const REFS: u64 = (1 << 32) - 1;
 
+/// Whose memory it is, and on behalf of whose endpoints it is used: client and protection domain must both match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Domain {
+    pub(crate) client: ClientId,
+    /// 0 for all but queue pairs.
+    pub(crate) pd: u32,
+}
+
+impl Domain {
+    /// What a client has beside queue pairs.
+    pub(crate) fn of(client: ClientId) -> Self {
+        Self { client, pd: 0 }
+    }
+}
+
 /// What a region is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
-    pub(crate) client: ClientId,
+    pub(crate) domain: Domain,
     pub(crate) addr: u64,
     pub(crate) len: u64,
     pub(crate) access: Access,
@@ -123,7 +138,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         };
         let remote = (random & !self.mask) | u64::from(index);
         let generation = next_generation(generation_of(slot.state.load(Ordering::Relaxed)));
-        let live = live(generation, region.client);
+        let live = live(generation, region.domain.client);
         let info = Info {
             region,
             remote_key: remote,
@@ -144,17 +159,17 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
     #[inline]
     pub(crate) fn acquire_local(
         &self,
-        client: ClientId,
+        domain: Domain,
         key: u32,
         (addr, len): (u64, u64),
         writes: bool,
     ) -> Result<MemAt, Denied> {
         let (index, generation) = split(key);
         let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
-        let live = live(generation, client);
+        let live = live(generation, domain.client);
         self.acquire(slot, key, live, |info| {
             let region = &info.region;
-            let allowed = region.client == client && !(writes && region.access.is_read_only());
+            let allowed = region.domain == domain && !(writes && region.access.is_read_only());
             if allowed { region.span(addr, len) } else { None }
         })
     }
@@ -164,7 +179,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
     #[inline]
     pub(crate) fn acquire_remote(
         &self,
-        client: ClientId,
+        domain: Domain,
         key: u64,
         (addr, len): (u64, u64),
         access: Access,
@@ -173,10 +188,11 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         let index = u16::try_from(key & self.mask).map_err(|_| Denied(None))?;
         let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
         let generation = generation_of(slot.state.load(Ordering::Relaxed));
-        self.acquire(slot, join(index, generation), live(generation, client), |info| {
+        let live = live(generation, domain.client);
+        self.acquire(slot, join(index, generation), live, |info| {
             let region = &info.region;
             let allowed = info.remote_key == key
-                && region.client == client
+                && region.domain == domain
                 && region.access.contains(access)
                 && (region.peer.is_none() || region.peer == node());
             if allowed { region.span(addr, len) } else { None }
@@ -212,7 +228,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
             let (next, owner) = match state & PHASE {
                 // SAFETY: the reference being given back keeps the description until the exchange below.
                 DEAD if last => (state.wrapping_sub(1), unsafe {
-                    slot.read(|info| info.region.client)
+                    slot.read(|info| info.region.domain.client)
                 }),
                 REVOKED if last => (state & !(PHASE | REFS) | FREE, None),
                 _ => (state.wrapping_sub(1), None),
@@ -457,6 +473,8 @@ mod tests {
 
     const A: ClientId = ClientId(0x1_0000);
     const B: ClientId = ClientId(0x1_0001);
+    const OF_A: Domain = Domain { client: A, pd: 0 };
+    const OF_B: Domain = Domain { client: B, pd: 0 };
     const ANY: fn() -> Option<NodeId> = || None;
 
     fn regions(count: usize) -> Regions<SpinLock, &'static str> {
@@ -465,7 +483,7 @@ mod tests {
 
     fn region(client: ClientId, addr: u64, len: u64, access: Access) -> Region {
         Region {
-            client,
+            domain: Domain::of(client),
             addr,
             len,
             access,
@@ -479,7 +497,7 @@ mod tests {
         let keys = regions
             .insert(region(A, 0x1000, 0x100, Access::LOCAL), "m", 7)
             .unwrap();
-        let local = |addr, len| regions.acquire_local(A, keys.local, (addr, len), true);
+        let local = |addr, len| regions.acquire_local(OF_A, keys.local, (addr, len), true);
         assert_eq!(local(0x1010, 0x10).unwrap().offset, 0x10);
         assert_eq!(local(0x1000, 0x100).unwrap().offset, 0);
         assert_eq!(local(0x1100, 0).unwrap().offset, 0x100);
@@ -497,8 +515,16 @@ mod tests {
         let top = regions
             .insert(region(A, u64::MAX - 0xf, 0x10, Access::LOCAL), "top", 7)
             .unwrap();
-        assert!(regions.acquire_local(A, top.local, (u64::MAX, 1), true).is_ok());
-        assert!(regions.acquire_local(A, top.local, (u64::MAX, 2), true).is_err());
+        assert!(
+            regions
+                .acquire_local(OF_A, top.local, (u64::MAX, 1), true)
+                .is_ok()
+        );
+        assert!(
+            regions
+                .acquire_local(OF_A, top.local, (u64::MAX, 2), true)
+                .is_err()
+        );
     }
 
     #[test]
@@ -507,11 +533,27 @@ mod tests {
         let keys = regions
             .insert(region(A, 0, 64, Access::REMOTE_WRITE), "m", 7)
             .unwrap();
-        assert!(regions.acquire_local(B, keys.local, (0, 1), false).is_err());
-        let remote = |client| regions.acquire_remote(client, keys.remote, (0, 1), Access::REMOTE_WRITE, ANY);
-        assert!(remote(B).is_err());
-        assert!(remote(A).is_ok());
+        assert!(regions.acquire_local(OF_B, keys.local, (0, 1), false).is_err());
+        let remote = |domain| regions.acquire_remote(domain, keys.remote, (0, 1), Access::REMOTE_WRITE, ANY);
+        assert!(remote(OF_B).is_err());
+        assert!(remote(OF_A).is_ok());
         assert_eq!(regions.kill(B, keys.local), Err(DeviceError::NoRegion));
+    }
+
+    #[test]
+    fn keys_of_another_protection_domain_are_denied() {
+        let regions = regions(4);
+        let mine = Region {
+            domain: Domain { client: A, pd: 7 },
+            ..region(A, 0, 64, Access::REMOTE_WRITE)
+        };
+        let keys = regions.insert(mine, "m", 7).unwrap();
+        for pd in [0, 6, 7] {
+            let domain = Domain { client: A, pd };
+            let local = regions.acquire_local(domain, keys.local, (0, 1), false);
+            let remote = regions.acquire_remote(domain, keys.remote, (0, 1), Access::REMOTE_WRITE, ANY);
+            assert_eq!((local.is_ok(), remote.is_ok()), (pd == 7, pd == 7), "domain {pd}");
+        }
     }
 
     #[test]
@@ -520,7 +562,7 @@ mod tests {
         let keys = regions
             .insert(region(A, 0, 64, Access::REMOTE_READ), "m", 0xdead_beef_0000_0000)
             .unwrap();
-        let remote = |key, access| regions.acquire_remote(A, key, (0, 8), access, ANY);
+        let remote = |key, access| regions.acquire_remote(OF_A, key, (0, 8), access, ANY);
         assert!(remote(keys.remote, Access::REMOTE_READ).is_ok());
         assert!(remote(keys.remote, Access::REMOTE_WRITE).is_err());
         assert!(remote(keys.remote, Access::REMOTE_ATOMIC).is_err());
@@ -533,10 +575,10 @@ mod tests {
         let regions = regions(4);
         let access = Access::READ_ONLY | Access::REMOTE_READ;
         let keys = regions.insert(region(A, 0, 64, access), "m", 7).unwrap();
-        let local = |writes| regions.acquire_local(A, keys.local, (0, 8), writes);
+        let local = |writes| regions.acquire_local(OF_A, keys.local, (0, 8), writes);
         assert!(local(false).is_ok());
         assert!(local(true).is_err());
-        let remote = |access| regions.acquire_remote(A, keys.remote, (0, 8), access, ANY);
+        let remote = |access| regions.acquire_remote(OF_A, keys.remote, (0, 8), access, ANY);
         assert!(remote(Access::REMOTE_READ).is_ok());
         assert!(remote(Access::REMOTE_WRITE).is_err());
         for peers in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
@@ -556,7 +598,7 @@ mod tests {
         let keys = regions.insert(bound, "m", 7).unwrap();
         let from = |node| {
             regions
-                .acquire_remote(A, keys.remote, (0, 8), Access::REMOTE_WRITE, || {
+                .acquire_remote(OF_A, keys.remote, (0, 8), Access::REMOTE_WRITE, || {
                     Some(NodeId(node))
                 })
                 .is_ok()
@@ -569,10 +611,10 @@ mod tests {
     fn a_deregistered_region_denies_at_once_and_tells_its_owner_when_it_is_idle() {
         let regions = regions(1);
         let keys = regions.insert(region(A, 0, 64, Access::LOCAL), "m", 7).unwrap();
-        let held = regions.acquire_local(A, keys.local, (0, 8), true).unwrap();
+        let held = regions.acquire_local(OF_A, keys.local, (0, 8), true).unwrap();
         assert_eq!(regions.kill(A, keys.local), Ok(false));
         assert_eq!(regions.kill(A, keys.local), Err(DeviceError::NoRegion));
-        assert!(regions.acquire_local(A, keys.local, (0, 8), true).is_err());
+        assert!(regions.acquire_local(OF_A, keys.local, (0, 8), true).is_err());
         assert_eq!(regions.revoke(A, keys.local, false), Ok(false));
         assert!(
             regions.insert(region(A, 0, 1, Access::LOCAL), "n", 8).is_err(),
@@ -595,7 +637,7 @@ mod tests {
     fn a_revoked_region_is_not_copied_to_and_its_place_returns_with_the_last_reference() {
         let regions = regions(1);
         let keys = regions.insert(region(A, 0, 64, Access::LOCAL), "m", 7).unwrap();
-        let held = regions.acquire_local(A, keys.local, (0, 8), true).unwrap();
+        let held = regions.acquire_local(OF_A, keys.local, (0, 8), true).unwrap();
         // SAFETY: one thread, `held` is not given back.
         assert_eq!(unsafe { regions.for_copy(held.mem) }, Some(&"m"));
         assert_eq!(regions.revoke(A, keys.local, true), Ok(true));

@@ -6,11 +6,16 @@ use usb4_ring_abi::Consumer;
 use crate::ah::{self, Ah, AhSlot};
 use crate::client::{Control, count};
 use crate::cq::{Cq, CqSlot};
-use crate::endpoint::{EndpointSlot, FAILED, Rx, Tx};
+use crate::endpoint::{EndpointSlot, FAILED, Kind, Rx, Tx};
+use crate::memory::Domain;
+use crate::qp::Told;
 use crate::{
     ClientId, CqConfig, CqId, Device, DeviceError, EndpointConfig, EndpointId, EndpointKind, EndpointState,
-    Home, LinkId, Object,
+    Home, LinkId, Object, QpEvent,
 };
+
+/// Places that no queue pair gets: their numbers are those of the special queue pairs.
+const SPECIAL_QPS: usize = 2;
 
 impl<H: Home> Device<H> {
     /// Creates a completion queue.
@@ -65,8 +70,21 @@ impl<H: Home> Device<H> {
         client: ClientId,
         config: EndpointConfig<H>,
     ) -> Result<(EndpointId, EpAddr), DeviceError> {
+        let kind = Kind::Ring(config.kind);
+        self.create(Domain::of(client), kind, self.random_incarnation(), config)
+    }
+
+    /// Creates an endpoint of any kind; that in `config` does not count.
+    pub(crate) fn create(
+        &self,
+        domain: Domain,
+        kind: Kind,
+        incarnation: u32,
+        config: EndpointConfig<H>,
+    ) -> Result<(EndpointId, EpAddr), DeviceError> {
+        let client = domain.client;
         let EndpointConfig {
-            kind,
+            kind: _,
             send_cq,
             recv_cq,
             sq_depth,
@@ -75,20 +93,19 @@ impl<H: Home> Device<H> {
             rq,
             handles,
         } = config;
-        if kind == EndpointKind::Connected && handles.is_empty() {
+        if kind.is_connected() && handles.is_empty() {
             return Err(DeviceError::Storage);
         }
         let mut sq = Consumer::new(sq, sq_depth)?;
         let rq = Consumer::new(rq, rq_depth)?;
         // Until a home says that it polls (`disarm_all`), clients must call.
         let _ = sq.arm();
-        let incarnation = self.random_u32();
         let mut control = self.control.lock();
         control.charge(client, |quota, used| {
             count(&mut used.endpoints, 1, quota.endpoints, Object::Endpoint)
         })?;
         let placed = self.use_cqs(client, send_cq, recv_cq).and_then(|()| {
-            self.place_endpoint()
+            self.place_endpoint(kind)
                 .ok_or(DeviceError::Full(Object::Endpoint))
                 .inspect_err(|_| {
                     self.leave_cqs(send_cq, recv_cq);
@@ -102,36 +119,46 @@ impl<H: Home> Device<H> {
             }
         };
         let process_key = control.process_key(client);
+        let number = match kind {
+            Kind::Ring(_) => id.0,
+            Kind::Qp(_) => id.number(),
+        };
         *slot.tx.lock() = Some(Tx {
             id,
-            client,
+            domain,
             kind,
+            op_flags: kind.op_flags(),
             incarnation,
             cq: send_cq,
             process_key,
+            told: Told::NOTHING,
+            qkey: 0,
             sq,
             handles,
         });
         *slot.rx.lock() = Some(Rx {
             id,
-            client,
+            domain,
             kind,
+            op_flags: kind.op_flags(),
             incarnation,
             cq: recv_cq,
             process_key,
             peer: None,
+            qkey: 0,
             rq,
         });
         let state = match kind {
-            EndpointKind::Datagram => EndpointState::Ready,
-            EndpointKind::Connected => EndpointState::Unconnected,
+            Kind::Ring(EndpointKind::Datagram) => EndpointState::Ready,
+            Kind::Ring(EndpointKind::Connected) => EndpointState::Unconnected,
+            Kind::Qp(_) => EndpointState::Reset,
         };
-        slot.open(id, client, state);
+        slot.open(id, domain, kind, state);
         Ok((
             id,
             EpAddr {
                 node: self.node,
-                ep: id.0,
+                ep: number,
                 incarnation,
             },
         ))
@@ -182,15 +209,11 @@ impl<H: Home> Device<H> {
             .as_mut()
             .filter(|tx| tx.id == ep)
             .ok_or(DeviceError::NoEndpoint)?;
-        if tx.kind != EndpointKind::Connected || slot.state() != EndpointState::Unconnected {
+        if tx.kind != Kind::Ring(EndpointKind::Connected) || slot.state() != EndpointState::Unconnected {
             return Err(DeviceError::State);
         }
         let handle = tx.handles.first_mut().ok_or(DeviceError::Storage)?;
-        *handle = AhSlot(Some(Ah {
-            dst: *peer,
-            link,
-            flow: None,
-        }));
+        *handle = AhSlot(Some(Ah::new(*peer, link)));
         if let Some(rx) = slot.rx.lock().as_mut() {
             rx.peer = Some(*peer);
         }
@@ -213,7 +236,7 @@ impl<H: Home> Device<H> {
         now: Nanos,
     ) -> Result<EpAddr, DeviceError> {
         let slot = self.endpoint_of(client, ep)?;
-        let incarnation = self.random_u32();
+        let incarnation = self.random_incarnation();
         {
             let mut tx = slot.tx.lock();
             let tx = tx
@@ -221,7 +244,7 @@ impl<H: Home> Device<H> {
                 .filter(|tx| tx.id == ep)
                 .ok_or(DeviceError::NoEndpoint)?;
             let old = slot.state();
-            if tx.kind != EndpointKind::Connected
+            if tx.kind != Kind::Ring(EndpointKind::Connected)
                 || old == EndpointState::Killed
                 || !slot.change(old, EndpointState::Unconnected)
             {
@@ -253,7 +276,7 @@ impl<H: Home> Device<H> {
         self.endpoint_of(client, ep).map(EndpointSlot::state)
     }
 
-    /// Creates an address handle on a datagram endpoint: resolves the host to its link.
+    /// Creates an address handle on a datagram endpoint or queue pair: resolves the host to its link.
     ///
     /// # Errors
     /// No such endpoint, not of that kind, no link to that host, no more handles.
@@ -270,15 +293,14 @@ impl<H: Home> Device<H> {
                 .as_mut()
                 .filter(|tx| tx.id == ep)
                 .ok_or(DeviceError::NoEndpoint)?;
-            if tx.kind != EndpointKind::Datagram {
+            if tx.kind.is_connected() {
                 return Err(DeviceError::State);
             }
-            let ah = Ah {
-                dst: *dst,
-                link,
-                flow: None,
-            };
-            ah::insert(&mut tx.handles, ah).ok_or(DeviceError::Full(Object::Handle))
+            // What has an incarnation is no queue pair.
+            if matches!(tx.kind, Kind::Qp(_)) && dst.incarnation != 0 {
+                return Err(DeviceError::Range);
+            }
+            ah::insert(&mut tx.handles, Ah::new(*dst, link)).ok_or(DeviceError::Full(Object::Handle))
         })();
         if created.is_err() {
             control.credit(client, |used| used.handles = used.handles.saturating_sub(1));
@@ -304,7 +326,7 @@ impl<H: Home> Device<H> {
                 .as_mut()
                 .filter(|tx| tx.id == ep)
                 .ok_or(DeviceError::NoEndpoint)?;
-            if tx.kind != EndpointKind::Datagram {
+            if tx.kind.is_connected() {
                 return Err(DeviceError::State);
             }
             let handle = tx
@@ -369,6 +391,9 @@ impl<H: Home> Device<H> {
     pub(crate) fn kill(&self, slot: &EndpointSlot<H>, ep: EndpointId) {
         if slot.kill() {
             self.attend(slot, ep, FAILED);
+            if slot.qp_kind().is_some() {
+                self.home.qp_event(slot.client(), ep, QpEvent::Fatal);
+            }
         }
     }
 
@@ -384,16 +409,25 @@ impl<H: Home> Device<H> {
         self.endpoints.get(id.index()).filter(|slot| slot.is(id))
     }
 
-    fn endpoint_of(&self, client: ClientId, id: EndpointId) -> Result<&EndpointSlot<H>, DeviceError> {
+    pub(crate) fn endpoint_of(
+        &self,
+        client: ClientId,
+        id: EndpointId,
+    ) -> Result<&EndpointSlot<H>, DeviceError> {
         self.endpoint(id)
             .filter(|slot| slot.client() == client)
             .ok_or(DeviceError::NoEndpoint)
     }
 
-    fn place_endpoint(&self) -> Option<(&EndpointSlot<H>, EndpointId)> {
+    fn place_endpoint(&self, kind: Kind) -> Option<(&EndpointSlot<H>, EndpointId)> {
+        let first = match kind {
+            Kind::Ring(_) => 0,
+            Kind::Qp(_) => SPECIAL_QPS,
+        };
         self.endpoints
             .iter()
             .enumerate()
+            .skip(first)
             .find_map(|(index, slot)| Some((slot, slot.take_place(u16::try_from(index).ok()?)?)))
     }
 
@@ -427,12 +461,13 @@ impl<H: Home> Device<H> {
         }
     }
 
-    fn random_u32(&self) -> u32 {
+    /// Random, and not 0, which stands for queue pairs.
+    fn random_incarnation(&self) -> u32 {
         let [a, b, c, d, ..] = self.home.random().to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
+        u32::from_le_bytes([a, b, c, d]).max(1)
     }
 
-    fn close_flow(&self, link: LinkId, flow: usb4_engine::FlowId, now: Nanos) {
+    pub(crate) fn close_flow(&self, link: LinkId, flow: usb4_engine::FlowId, now: Nanos) {
         self.with_host(link, |link, host| link.close_flow(now, flow, host));
     }
 }

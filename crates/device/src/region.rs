@@ -3,7 +3,7 @@
 use usb4_engine::MemRef;
 
 use crate::client::{Control, count};
-use crate::memory::Region;
+use crate::memory::{Domain, Region};
 use crate::{ClientId, Device, DeviceError, Home, Keys, Object, RegionConfig};
 
 impl<H: Home> Device<H> {
@@ -12,6 +12,34 @@ impl<H: Home> Device<H> {
     /// # Errors
     /// The range wraps, rights contradict each other, the quota or the table is full, or there is no such client.
     pub fn register(&self, client: ClientId, config: RegionConfig<H::Mem>) -> Result<Keys, DeviceError> {
+        self.register_in(Domain::of(client), config, self.home.random())
+    }
+
+    /// Registers memory for a client's queue pairs in protection domain `pd`, not 0; only they can use it. The remote key
+    /// has 32 bits.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn register_in_pd(
+        &self,
+        client: ClientId,
+        pd: u32,
+        config: RegionConfig<H::Mem>,
+    ) -> Result<Keys, DeviceError> {
+        if pd == 0 {
+            return Err(DeviceError::Range);
+        }
+        let random = self.home.random() & u64::from(u32::MAX);
+        self.register_in(Domain { client, pd }, config, random)
+    }
+
+    fn register_in(
+        &self,
+        domain: Domain,
+        config: RegionConfig<H::Mem>,
+        random: u64,
+    ) -> Result<Keys, DeviceError> {
+        let client = domain.client;
         let RegionConfig {
             addr,
             len,
@@ -29,7 +57,6 @@ impl<H: Home> Device<H> {
         if !access.is_consistent() {
             return Err(DeviceError::Range);
         }
-        let random = self.home.random();
         // Held until the region is in the table, so that the client's removal finds it.
         let mut control = self.control.lock();
         control.charge(client, |quota, used| {
@@ -44,7 +71,7 @@ impl<H: Home> Device<H> {
         })?;
         let inserted = self.regions.insert(
             Region {
-                client,
+                domain,
                 addr,
                 len,
                 access,

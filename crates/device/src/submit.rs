@@ -3,17 +3,18 @@
 use usb4_engine::{FlowId, Link, MemAt, Nanos, OpenError, Operation, PostError, Work};
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Sqe, sqe_flags};
 
-use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, UNSIGNALED};
-use crate::endpoint::{EndpointSlot, FLOWLESS, HUNGRY, RETRY, STARVED, Tx};
+use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, QP, UNSIGNALED};
+use crate::endpoint::{DRAINS, EndpointSlot, FLOWLESS, HUNGRY, RETRY, STARVED, Tx};
 use crate::host::{LinkHost, join_cookie};
 use crate::sync::Ordering;
-use crate::{Device, EndpointId, EndpointKind, EndpointState, Home, LinkHeld, LinkId};
+use crate::{Device, EndpointId, EndpointState, Home, LinkHeld, LinkId};
 
 /// Most entries taken per call: bounds how long a link's lock is held.
 const BATCH: u32 = 64;
 
 /// What became of an entry.
-enum Taken {
+#[derive(Clone, Copy)]
+pub(crate) enum Taken {
     /// It is work on a link, or has completed.
     Done,
     /// There is no room for it now; it stays on the queue.
@@ -22,6 +23,8 @@ enum Taken {
     Again,
     /// It stays on the queue until a flow is free.
     Flowless,
+    /// It stays on the queue until the queue pair may send.
+    Held,
     /// The completion queue is hostile or gone.
     Dead,
 }
@@ -36,7 +39,7 @@ enum NoFlow {
 }
 
 /// The link whose lock is held from entry to entry.
-struct Session<'a, H: Home> {
+pub(crate) struct Session<'a, H: Home> {
     held: Option<LinkHeld<'a, H>>,
     /// Others were held before.
     others: bool,
@@ -78,9 +81,13 @@ impl<H: Home> Device<H> {
         };
         let mut fed = false;
         let mut submitted = Submitted::nothing();
-        let why = slot.attention.load(Ordering::Acquire) & (HUNGRY | STARVED | FLOWLESS);
-        if why & (HUNGRY | STARVED) != 0 {
-            fed = self.feed(slot, ep, now);
+        let why = slot.attention.load(Ordering::Acquire) & (HUNGRY | STARVED | FLOWLESS | DRAINS);
+        if why & (HUNGRY | STARVED | DRAINS) != 0 {
+            fed = if why & DRAINS == 0 {
+                self.feed(slot, ep, now)
+            } else {
+                self.flush_receives(slot, ep)
+            };
         }
         if why & FLOWLESS == 0 {
             submitted = self.drain_sq(slot, ep, now);
@@ -155,6 +162,7 @@ impl<H: Home> Device<H> {
                     self.attend(slot, ep, RETRY);
                     break;
                 }
+                Taken::Held => break,
                 Taken::Dead => {
                     self.kill(slot, ep);
                     break;
@@ -232,12 +240,28 @@ impl<H: Home> Device<H> {
         match slot.state() {
             EndpointState::Ready => {}
             EndpointState::Unconnected => return self.refuse(slot, tx, sqe, CqeStatus::Invalid),
-            EndpointState::Error | EndpointState::Killed => {
+            EndpointState::Error | EndpointState::Killed | EndpointState::SendError => {
                 return self.refuse(slot, tx, sqe, CqeStatus::Flushed);
             }
+            EndpointState::Reset
+            | EndpointState::Init
+            | EndpointState::Receiving
+            | EndpointState::Draining => return Taken::Held,
         }
-        let Ok(op) = sqe.check() else {
-            return self.refuse(slot, tx, sqe, CqeStatus::Invalid);
+        let own;
+        let (op, sqe) = if tx.op_flags & QP == 0 {
+            match sqe.check() {
+                Ok(op) => (op, sqe),
+                Err(_) => return self.refuse(slot, tx, sqe, CqeStatus::Invalid),
+            }
+        } else {
+            match self.qp_entry(tx, session, sqe) {
+                Ok((op, entry)) => {
+                    own = entry;
+                    (op, &own)
+                }
+                Err(status) => return self.refuse(slot, tx, sqe, status),
+            }
         };
         let flow = match self.flow(tx, session, sqe.ah, now) {
             Ok(flow) => flow,
@@ -251,11 +275,6 @@ impl<H: Home> Device<H> {
             Ok(local) => local,
             Err(status) => return self.refuse(slot, tx, sqe, status),
         };
-        let connected = if tx.kind == EndpointKind::Connected {
-            CONNECTED
-        } else {
-            0
-        };
         let unsignaled = if sqe.flags & sqe_flags::UNSIGNALED != 0 {
             UNSIGNALED
         } else {
@@ -265,7 +284,7 @@ impl<H: Home> Device<H> {
             user_data: sqe.user_data,
             ep: tx.id.0,
             op: sqe.op,
-            flags: connected | unsignaled | BEGUN,
+            flags: tx.op_flags | unsignaled | BEGUN,
         };
         let reserved = self
             .cq(tx.cq)
@@ -279,10 +298,9 @@ impl<H: Home> Device<H> {
                     local,
                     len: sqe.len,
                 };
-                match session
-                    .link()
-                    .map_or(Err(PostError::Down), |link| link.post(now, flow, work))
-                {
+                match session.link().map_or(Err(PostError::Down), |link| {
+                    link.post_fenced(now, flow, work, sqe.flags & sqe_flags::FENCE != 0)
+                }) {
                     Ok(()) => {
                         slot.begin();
                         return Taken::Done;
@@ -335,11 +353,15 @@ impl<H: Home> Device<H> {
         ah: u32,
         now: Nanos,
     ) -> Result<FlowId, NoFlow> {
-        let (id, incarnation) = (tx.id.0, tx.incarnation);
-        let handle = tx
-            .handles
-            .get_mut(ah as usize)
-            .and_then(|handle| handle.0.as_mut());
+        let Tx {
+            handles,
+            id,
+            incarnation,
+            told,
+            op_flags,
+            ..
+        } = tx;
+        let handle = handles.get_mut(ah as usize).and_then(|handle| handle.0.as_mut());
         let handle = handle.ok_or(NoFlow::Because(CqeStatus::Invalid))?;
         if let Some(flow) = handle.flow {
             if session.hold(self, handle.link) {
@@ -350,11 +372,22 @@ impl<H: Home> Device<H> {
         // The link may have come back under another name since the handle was made.
         session.others |= session.held.take().is_some();
         let unreachable = NoFlow::Because(CqeStatus::Unreachable);
-        handle.link = self.link_to(handle.dst.node).ok_or(unreachable)?;
+        let (number, incarnation) = if *op_flags & QP != 0 {
+            (id.number(), handle.qkey)
+        } else if handle.incarnation == 0 {
+            // Only a queue pair has that.
+            return Err(NoFlow::Because(CqeStatus::Gone));
+        } else {
+            (id.0, *incarnation)
+        };
+        handle.link = self.link_to(handle.node).ok_or(unreachable)?;
         session.hold(self, handle.link);
         let link = session.link().ok_or(unreachable)?;
-        match link.open_flow(now, id, incarnation, &handle.dst) {
+        match link.open_flow(now, number, incarnation, &handle.dst()) {
             Ok(flow) => {
+                if *op_flags & QP != 0 {
+                    link.limit_flow(flow, told.limits());
+                }
                 handle.flow = Some(flow);
                 Ok(flow)
             }
@@ -376,12 +409,16 @@ impl<H: Home> Device<H> {
         let writes = matches!(op, OpCode::Read | OpCode::FetchAdd | OpCode::CompareSwap);
         match self
             .regions
-            .acquire_local(tx.client, key, (sqe.local_addr, u64::from(sqe.len)), writes)
+            .acquire_local(tx.domain, key, (sqe.local_addr, u64::from(sqe.len)), writes)
         {
             Ok(at) => Ok(Some(at)),
             Err(denied) => {
                 self.tell_idle(denied.0);
-                Err(CqeStatus::Invalid)
+                Err(if tx.op_flags & QP == 0 {
+                    CqeStatus::Invalid
+                } else {
+                    CqeStatus::Protection
+                })
             }
         }
     }
@@ -395,6 +432,9 @@ impl<H: Home> Device<H> {
     /// Completes an entry that did not become work.
     #[cold]
     fn refuse(&self, slot: &EndpointSlot<H>, tx: &Tx<H>, sqe: &Sqe, status: CqeStatus) -> Taken {
+        if tx.op_flags & QP != 0 {
+            return self.refuse_qp(slot, tx, sqe, status);
+        }
         let cqe = Cqe {
             user_data: sqe.user_data,
             op: sqe.op,
@@ -403,14 +443,14 @@ impl<H: Home> Device<H> {
             ..Cqe::default()
         };
         let shown = self.show(tx.cq, &cqe);
-        if matches!(shown, Taken::Done) && tx.kind == EndpointKind::Connected && slot.fail() {
+        if matches!(shown, Taken::Done) && tx.op_flags & CONNECTED != 0 && slot.fail() {
             self.attend(slot, tx.id, crate::endpoint::FAILED);
         }
         shown
     }
 
     /// Shows a completion that has no place reserved.
-    fn show(&self, id: crate::CqId, cqe: &Cqe) -> Taken {
+    pub(crate) fn show(&self, id: crate::CqId, cqe: &Cqe) -> Taken {
         let shown = self.cq(id).and_then(|cq| {
             cq.with(id, |cq| {
                 cq.push_now(cqe).map(|armed| {
@@ -428,7 +468,16 @@ impl<H: Home> Device<H> {
     }
 
     /// Completes posted receives as flushed, at most a batch.
-    fn flush_receives(&self, slot: &EndpointSlot<H>, ep: EndpointId) -> bool {
+    pub(crate) fn flush_receives(&self, slot: &EndpointSlot<H>, ep: EndpointId) -> bool {
+        let is_qp = slot.qp_kind().is_some();
+        let flushed = self.flush_posted(slot, ep, if is_qp { ep.number() } else { 0 });
+        if is_qp {
+            self.drain_receives(slot, ep);
+        }
+        flushed
+    }
+
+    fn flush_posted(&self, slot: &EndpointSlot<H>, ep: EndpointId, number: u32) -> bool {
         let mut guard = slot.rx.lock();
         let Some(rx) = guard.as_mut().filter(|rx| rx.id == ep) else {
             return false;
@@ -440,6 +489,7 @@ impl<H: Home> Device<H> {
                 op: OpCode::Send.code(),
                 status: CqeStatus::Flushed.code(),
                 flags: usb4_ring_abi::cqe_flags::RECV,
+                ep: number,
                 ..Cqe::default()
             };
             let shown = if count == BATCH {
@@ -453,7 +503,7 @@ impl<H: Home> Device<H> {
                     self.attend(slot, ep, crate::endpoint::FAILED);
                     break;
                 }
-                Taken::Again | Taken::Flowless | Taken::Dead => break,
+                Taken::Again | Taken::Flowless | Taken::Held | Taken::Dead => break,
             }
             count = count.saturating_add(1);
         }
@@ -465,7 +515,7 @@ impl<H: Home> Device<H> {
 impl<'a, H: Home> Session<'a, H> {
     /// Holds the lock of that link, and no other; false if the link is gone.
     #[inline]
-    fn hold(&mut self, device: &'a Device<H>, id: LinkId) -> bool {
+    pub(crate) fn hold(&mut self, device: &'a Device<H>, id: LinkId) -> bool {
         if self.held.as_ref().is_some_and(|held| held.id == id) {
             return true;
         }
@@ -479,7 +529,7 @@ impl<'a, H: Home> Session<'a, H> {
     }
 
     #[inline]
-    fn link(&mut self) -> Option<&mut Link> {
+    pub(crate) fn link(&mut self) -> Option<&mut Link> {
         self.held.as_mut().and_then(|held| held.guard.as_mut())
     }
 }

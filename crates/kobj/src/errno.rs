@@ -30,7 +30,7 @@ pub(crate) fn errno(error: DeviceError) -> i32 {
         DeviceError::Busy => EBUSY,
         DeviceError::State => EISCONN,
         DeviceError::Exists => EEXIST,
-        DeviceError::Range | DeviceError::Queue(_) => EINVAL,
+        DeviceError::Range | DeviceError::Queue(_) | DeviceError::Attribute => EINVAL,
         DeviceError::Rail(_) => EIO,
         DeviceError::Storage => ENOMEM,
     }

@@ -26,6 +26,25 @@ impl NodeId {
         ((self.0 & 0xffff_ffff_ffff_ffff) as u64, (self.0 >> 64) as u64)
     }
 
+    /// The lower 64 bits of the host's link-local GID, as a number; with [`NodeId::gid`], what a host is called where names
+    /// are GIDs. The same on every host; two hosts may share one by a chance of 2^-64.
+    pub const fn guid(self) -> u64 {
+        /// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.
+        const fn mix(x: u64) -> u64 {
+            let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            x ^ (x >> 31)
+        }
+        let (lo, hi) = self.halves();
+        mix(mix(lo.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ hi)
+    }
+
+    /// The host's link-local GID: fe80::/64 and [`NodeId::guid`], big endian.
+    pub const fn gid(self) -> [u8; 16] {
+        let prefix = 0xfe80_u128 << 112;
+        (prefix | self.guid() as u128).to_be_bytes()
+    }
+
     /// From the low and the high 64 bits.
     pub const fn from_halves(lo: u64, hi: u64) -> Self {
         Self(lo as u128 | (hi as u128) << 64)

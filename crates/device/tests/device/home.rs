@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use usb4_device::{ClientId, Home, Port, RawLock, SpinLock};
+use usb4_device::{ClientId, EndpointId, Home, Port, QpEvent, RawLock, SpinLock};
 use usb4_engine::{LinkConfig, Post, RxToken, TxSlot};
 
 pub(crate) const FRAME: usize = 4096;
@@ -88,6 +88,7 @@ unsafe impl RawLock for CountedLock {
 pub(crate) struct TestHome {
     random: AtomicU64,
     pub(crate) idle: AtomicU32,
+    pub(crate) events: Mutex<Vec<(EndpointId, QpEvent)>>,
 }
 
 impl TestHome {
@@ -95,6 +96,7 @@ impl TestHome {
         Self {
             random: AtomicU64::new(seed),
             idle: AtomicU32::new(0),
+            events: Mutex::default(),
         }
     }
 }
@@ -140,6 +142,10 @@ impl Home for TestHome {
 
     fn region_idle(&self, _client: ClientId) {
         self.idle.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn qp_event(&self, _client: ClientId, qp: EndpointId, event: QpEvent) {
+        self.events.lock().unwrap().push((qp, event));
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use usb4_device::{
-    Access, Arrivals, ClientId, CqConfig, CqId, Device, DeviceConfig, DeviceStorage, EndpointConfig,
-    EndpointId, EndpointKind, Keys, LinkId, Port, Quota, RegionConfig, Scratch, Serviced,
+    Access, Arrivals, ClientId, CqConfig, CqId, Device, DeviceConfig, DeviceError, DeviceStorage,
+    EndpointConfig, EndpointId, EndpointKind, Keys, LinkId, Port, QpAttr, QpConfig, QpEvent, QpKind, QpState,
+    Quota, RegionConfig, Scratch, Serviced,
 };
 use usb4_engine::{
     EpAddr, Fate, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId, Slab, payload_span,
@@ -15,6 +16,9 @@ use usb4_ring_abi::{Consumer, Cqe, CqeStatus, Op, Producer, QueueGeometry, Rqe, 
 use crate::home::{Memory, TestHome, TestPort, Words};
 
 pub(crate) const RAIL: RailId = RailId(0);
+
+/// The key of datagram queue pairs.
+pub(crate) const QKEY: u32 = 0x1122_3344;
 
 /// A host: a device, and its side of one link.
 pub(crate) struct Side {
@@ -249,6 +253,94 @@ impl World {
         (a, b)
     }
 
+    /// A queue pair of a client of its own, in protection domain 1.
+    pub(crate) fn qp(&self, side: usize, kind: QpKind) -> User {
+        let device = &self.sides[side].device;
+        let client = device.add_client(Quota::UNLIMITED, None).unwrap();
+        User::of_qp(device, side, client, kind, 1)
+    }
+
+    /// Two connected queue pairs that send and receive.
+    pub(crate) fn qp_pair(&self, kind: QpKind) -> (User, User) {
+        let (a, b) = (self.qp(0, kind), self.qp(1, kind));
+        self.connect_qp(&a, &b);
+        self.connect_qp(&b, &a);
+        (a, b)
+    }
+
+    /// Takes a queue pair from reset to where it sends to another.
+    pub(crate) fn connect_qp(&self, qp: &User, peer: &User) {
+        self.to_rtr(qp, peer);
+        self.to(qp, QpState::Rts);
+    }
+
+    /// Takes a queue pair from reset to where it receives.
+    pub(crate) fn to_rtr(&self, qp: &User, peer: &User) {
+        let access = Some(Access::REMOTE_ALL);
+        let init = QpAttr {
+            state: Some(QpState::Init),
+            qkey: Some(QKEY),
+            access,
+            ..QpAttr::default()
+        };
+        self.modify(qp, &init).unwrap();
+        let rtr = QpAttr {
+            state: Some(QpState::Rtr),
+            peer: Some((peer.addr.node, peer.addr.ep)),
+            max_dest_rd_atomic: Some(8),
+            ..QpAttr::default()
+        };
+        self.modify(qp, &rtr).unwrap();
+    }
+
+    pub(crate) fn to(&self, qp: &User, state: QpState) {
+        let attr = QpAttr {
+            state: Some(state),
+            ..QpAttr::default()
+        };
+        self.modify(qp, &attr).unwrap();
+    }
+
+    pub(crate) fn modify(&self, qp: &User, attr: &QpAttr) -> Result<(), DeviceError> {
+        self.device(qp).modify_qp(qp.client, qp.ep, attr, self.now)
+    }
+
+    pub(crate) fn qp_state(&self, qp: &User) -> QpState {
+        self.device(qp).query_qp(qp.client, qp.ep).unwrap().state
+    }
+
+    /// What has happened to a queue pair since the last call.
+    pub(crate) fn events(&self, qp: &User) -> Vec<QpEvent> {
+        let mut all = self.device(qp).home().events.lock().unwrap();
+        let (of, others) = all.drain(..).partition(|(id, _)| *id == qp.ep);
+        *all = others;
+        let of: Vec<_> = of;
+        of.into_iter().map(|(_, event)| event).collect()
+    }
+
+    /// Memory of a queue pair's client, in protection domain 1.
+    pub(crate) fn register_pd(&self, qp: &User, memory: &Memory, access: Access) -> Keys {
+        let len = memory.0.lock().unwrap().len() as u64;
+        let config = RegionConfig {
+            addr: 0x10_0000,
+            len,
+            access,
+            peer: None,
+            mem: memory.clone(),
+        };
+        self.device(qp).register_in_pd(qp.client, 1, config).unwrap()
+    }
+
+    /// Lets so much time pass, in steps.
+    pub(crate) fn wait(&mut self, time: Nanos) {
+        let end = self.now + time;
+        while self.now < end {
+            if !self.turn() {
+                self.now += 50_000;
+            }
+        }
+    }
+
     pub(crate) fn device(&self, user: &User) -> &Device<TestHome> {
         &self.sides[user.side].device
     }
@@ -363,6 +455,41 @@ impl User {
             cq_words,
             wakes,
         }
+    }
+
+    pub(crate) fn of_qp(
+        device: &Device<TestHome>,
+        side: usize,
+        client: ClientId,
+        kind: QpKind,
+        pd: u32,
+    ) -> Self {
+        let shape = Shape::default();
+        let mut user = Self::of_client(device, side, client, EndpointKind::Datagram, shape);
+        device.destroy_endpoint(client, user.ep, 0).unwrap();
+        let (sq_words, rq_words) = (words::<Sqe>(shape.sq), words::<Rqe>(shape.rq));
+        let config = QpConfig {
+            kind,
+            pd,
+            send_cq: user.cq_id,
+            recv_cq: user.cq_id,
+            sq_depth: shape.sq,
+            sq: sq_words.clone(),
+            rq_depth: shape.rq,
+            rq: rq_words.clone(),
+            handles: Slab::boxed(shape.handles),
+        };
+        let (ep, number) = device.create_qp(client, config).unwrap();
+        user.ep = ep;
+        user.addr = EpAddr {
+            node: device.node(),
+            ep: number,
+            incarnation: 0,
+        };
+        user.sq = Producer::new(sq_words.clone(), shape.sq).unwrap();
+        user.rq = Producer::new(rq_words.clone(), shape.rq).unwrap();
+        (user.sq_words, user.rq_words) = (sq_words, rq_words);
+        user
     }
 
     pub(crate) fn post(&mut self, sqe: Sqe) {

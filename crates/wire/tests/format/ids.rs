@@ -32,6 +32,18 @@ fn sequence_numbers_compare_across_their_wrap() {
 }
 
 #[test]
+fn a_gid_is_link_local_and_tells_hosts_apart() {
+    let node = NodeId::from_halves(0xfedc_ba98_7654_3210, 0x0123_4567_89ab_cdef);
+    assert_eq!(node.guid(), 0x729f_ab7e_a7d7_88c6);
+    let gid = node.gid();
+    assert_eq!(gid[..8], [0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(gid[8..], node.guid().to_be_bytes());
+    let swapped = NodeId::from_halves(0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
+    let next = NodeId(node.0 + 1);
+    assert!(node.guid() != swapped.guid() && node.guid() != next.guid());
+}
+
+#[test]
 fn nak_codes_survive_a_round_trip() {
     for code in 0..10 {
         match NakCode::from_code(code) {

@@ -1,0 +1,256 @@
+//! Queue pairs, receiving: whose requests they take, which receives, and how these complete.
+
+use usb4_engine::{Admission, EpAddr, MemAt, NakCode, NodeId, Receive, ReceiveDone, Status, Target};
+use usb4_ring_abi::{Cqe, CqeStatus, Op as OpCode, Rqe, cqe_flags};
+
+use crate::cq::Op;
+use crate::endpoint::{EndpointSlot, FAILED, Rx};
+use crate::host::LinkHost;
+use crate::qp_send::word;
+use crate::{Device, EndpointId, EndpointState, Home, QpEvent, QpKind, QpState};
+
+/// Bytes in front of a datagram: a global route header.
+const GRH: u32 = 40;
+
+impl<H: Home> LinkHost<'_, H> {
+    /// A peer opens a flow to the queue pair of that number.
+    #[cold]
+    pub(crate) fn open_qp(&self, src: &EpAddr, number: u32) -> Result<Target, NakCode> {
+        let (id, slot) = self.device.numbered(number).ok_or(NakCode::Gone)?;
+        let state = slot.qp_state();
+        let kind = slot.qp_kind().ok_or(NakCode::Gone)?;
+        let is_open = match (kind, state) {
+            (_, QpState::Err) => false,
+            (QpKind::Ud, _) => true,
+            // Who its peer will be is not known yet.
+            (_, QpState::Reset | QpState::Init) => true,
+            _ => {
+                let rx = slot.rx.lock();
+                rx.as_ref().is_some_and(|rx| rx.id == id && rx.peer == Some(*src))
+            }
+        };
+        if !is_open {
+            return Err(NakCode::Gone);
+        }
+        let src = self.device.sources.lock().open(slot.client(), src);
+        Ok(Target {
+            ep: id.0,
+            src: src.ok_or(NakCode::Resource)?,
+        })
+    }
+
+    /// Whether requests for a queue pair are executed.
+    #[cold]
+    pub(crate) fn admit_qp(
+        &self,
+        kind: QpKind,
+        slot: &EndpointSlot<H>,
+        target: Target,
+    ) -> Result<Admission, NakCode> {
+        if kind == QpKind::Ud {
+            // Each message is looked at.
+            return Ok(Admission::Reads(0));
+        }
+        let state = slot.qp_state();
+        match (state, kind) {
+            (QpState::Err, _) => return Err(NakCode::Gone),
+            (QpState::Reset | QpState::Init, QpKind::Uc) => return Ok(Admission::Drop),
+            (QpState::Reset | QpState::Init, _) => return Ok(Admission::Later),
+            _ => {}
+        }
+        let peer = slot.rx.lock().as_ref().and_then(|rx| rx.peer);
+        if peer.is_none() || self.device.source(slot.client(), target.src) != peer {
+            return Err(NakCode::Gone);
+        }
+        if state == QpState::Rtr {
+            self.device
+                .home
+                .qp_event(slot.client(), EndpointId(target.ep), QpEvent::Established);
+        }
+        let reads = match kind {
+            QpKind::Rc => slot.reads().into(),
+            _ => 0,
+        };
+        Ok(Admission::Reads(reads))
+    }
+
+    /// Takes a queue pair's next receive for a message of `len` bytes.
+    pub(crate) fn take_qp_receive(
+        &self,
+        slot: &EndpointSlot<H>,
+        rx: &mut Rx<H>,
+        target: Target,
+        len: u32,
+    ) -> Result<Receive, NakCode> {
+        let device = self.device;
+        let kind = QpKind::of(rx.op_flags).ok_or(NakCode::Gone)?;
+        let mut src = EpAddr::default();
+        if kind == QpKind::Ud {
+            src = device
+                .source(rx.domain.client, target.src)
+                .ok_or(NakCode::Access)?;
+            if src.incarnation != rx.qkey {
+                return Err(NakCode::Access);
+            }
+        }
+        let rqe = if kind == QpKind::Rc {
+            device.peek_receive(slot, rx)?.ok_or(NakCode::Rnr)?
+        } else {
+            peek(device, slot, rx)?
+        };
+        let needed = match kind {
+            // A message that is too long ends its receive, too.
+            QpKind::Rc => 0,
+            QpKind::Uc => len,
+            QpKind::Ud => len.saturating_add(GRH),
+        };
+        if needed > rqe.len {
+            return Err(NakCode::Length);
+        }
+        let cookie = match device.reserve_receive(slot, rx, &rqe) {
+            Err(NakCode::Rnr) if kind != QpKind::Rc => return Err(NakCode::Resource),
+            other => other?,
+        };
+        rx.rq.advance();
+        rx.rq.release();
+        let Some(at) = device.receive_buffer(rx, &rqe) else {
+            self.complete(cookie, |op| Cqe {
+                user_data: op.user_data,
+                op: OpCode::Send.code(),
+                status: CqeStatus::Protection.code(),
+                flags: cqe_flags::RECV,
+                ..Cqe::default()
+            });
+            return Err(NakCode::Resource);
+        };
+        if kind != QpKind::Ud {
+            return Ok(Receive {
+                at,
+                capacity: rqe.len,
+                cookie,
+            });
+        }
+        self.write_grh(at, &src, len);
+        Ok(Receive {
+            at: MemAt {
+                mem: at.mem,
+                offset: at.offset.saturating_add(GRH.into()),
+            },
+            capacity: rqe.len.saturating_sub(GRH),
+            cookie,
+        })
+    }
+
+    /// Writes the header of a datagram to its receive.
+    fn write_grh(&self, at: MemAt, src: &EpAddr, len: u32) {
+        // SAFETY: the reference has just been taken, and is the engine's from here on. The link's lock is held, which whoever
+        // revokes the region takes before it takes the memory away.
+        let Some(mem) = (unsafe { self.device.regions.for_copy(at.mem) }) else {
+            return;
+        };
+        let mut offset = at.offset;
+        for word in grh(src.node, self.device.node, len) {
+            self.device.home.store(mem, offset, word);
+            offset = offset.saturating_add(8);
+        }
+    }
+}
+
+impl<H: Home> Device<H> {
+    /// What a receive of a queue pair's completes with.
+    #[inline(never)]
+    pub(crate) fn received_by_qp(&self, op: &Op, target: Target, done: &ReceiveDone, cqe: Cqe) -> Cqe {
+        let mut cqe = Cqe { src: 0, ..cqe };
+        cqe.flags &= !cqe_flags::IMM;
+        let word = done.imm.unwrap_or(0);
+        if word & word::IMM != 0 {
+            cqe.flags |= cqe_flags::IMM;
+        }
+        if word & word::SOLICITED != 0 {
+            cqe.flags |= cqe_flags::SOLICITED;
+        }
+        cqe.value = word & u64::from(u32::MAX);
+        if QpKind::of(op.flags) == Some(QpKind::Ud) && done.status == Status::Ok {
+            cqe.len = cqe.len.saturating_add(GRH);
+            if let Some(slot) = self.endpoint(EndpointId(op.ep)) {
+                let src = self.source(slot.client(), target.src);
+                cqe.src = src.map_or(0, |src| src.ep);
+            }
+        }
+        cqe
+    }
+
+    /// A request for a queue pair was refused for good: that of a reliable connection is in error then.
+    #[cold]
+    pub(crate) fn refused_qp(&self, slot: &EndpointSlot<H>, ep: EndpointId, code: NakCode) {
+        let event = match code {
+            NakCode::Access => QpEvent::Access,
+            NakCode::Unsupported => QpEvent::Request,
+            _ => return,
+        };
+        if slot.qp_kind() == Some(QpKind::Rc) && slot.fail_qp() {
+            self.attend(slot, ep, FAILED);
+            self.home.qp_event(slot.client(), ep, event);
+        }
+    }
+}
+
+/// The next receive of a queue pair that drops what it has none for.
+fn peek<H: Home>(device: &Device<H>, slot: &EndpointSlot<H>, rx: &mut Rx<H>) -> Result<Rqe, NakCode> {
+    match rx.rq.peek() {
+        Ok(rqe) => rqe.ok_or(NakCode::Resource),
+        Err(_) => {
+            device.kill(slot, rx.id);
+            Err(NakCode::Gone)
+        }
+    }
+}
+
+/// Whether a queue pair takes messages in that state.
+pub(crate) fn receives(state: EndpointState) -> bool {
+    matches!(
+        state,
+        EndpointState::Ready | EndpointState::Receiving | EndpointState::Draining | EndpointState::SendError
+    )
+}
+
+/// What is said of a message for an endpoint that takes none in its state.
+#[cold]
+pub(crate) fn not_receiving<H: Home>(slot: &EndpointSlot<H>, state: EndpointState) -> NakCode {
+    let not_yet = matches!(state, EndpointState::Reset | EndpointState::Init);
+    if not_yet && slot.qp_kind() == Some(QpKind::Ud) {
+        NakCode::Resource
+    } else {
+        NakCode::Gone
+    }
+}
+
+/// A global route header from host to host, for a datagram of `len` bytes, as words to be stored little endian.
+fn grh(from: NodeId, to: NodeId, len: u32) -> [u64; 5] {
+    /// What a packet has between this header and the payload, and after it: transport headers and a CRC.
+    const OTHERS: u32 = 12 + 8 + 4;
+    /// A transport header comes next; it came over one hop.
+    const NEXT_HOP: u64 = 0x1b_40;
+    let halves = |node: NodeId| [0xfe80_u64 << 48, node.guid()];
+    let [from_high, from_low] = halves(from);
+    let [to_high, to_low] = halves(to);
+    let first = 6_u64 << 60 | u64::from(len.saturating_add(OTHERS) & 0xffff) << 16 | NEXT_HOP;
+    [first, from_high, from_low, to_high, to_low].map(u64::swap_bytes)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_header_has_the_bytes_of_ipv6() {
+        let (from, to) = (NodeId(1), NodeId(2));
+        let bytes: std::vec::Vec<u8> = grh(from, to, 100)
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        assert_eq!(bytes[..8], [0x60, 0, 0, 0, 0, 124, 0x1b, 0x40]);
+        assert_eq!(bytes[8..24], from.gid());
+        assert_eq!(bytes[24..40], to.gid());
+    }
+}
