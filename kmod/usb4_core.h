@@ -233,7 +233,7 @@ struct usb4_core_cq_params {
 /**
  * struct usb4_core_ep_params - an endpoint to be created
  * @client: whose
- * @kind: USB4_RING_EP_*
+ * @kind: USB4_RING_EP_*, of a queue pair enum usb4_core_qp_kind
  * @send_cq: completion queue of its submissions
  * @recv_cq: completion queue of its receives
  * @sq_depth: entries of its submission queue
@@ -241,7 +241,7 @@ struct usb4_core_cq_params {
  * @sq: memory of its submission queue
  * @rq: memory of its receive queue
  * @handles: address handles
- * @reserved: 0
+ * @pd: protection domain of a queue pair, else 0
  * @memory: a block of usb4_core_ep_size() bytes
  * @size: bytes of it
  */
@@ -255,7 +255,7 @@ struct usb4_core_ep_params {
 	struct usb4_core_queue sq;
 	struct usb4_core_queue rq;
 	u32 handles;
-	u32 reserved;
+	u32 pd;
 	u8 *memory;
 	size_t size;
 };
@@ -268,9 +268,10 @@ struct usb4_core_ep_params {
  * @len: bytes
  * @mem: what usb4_home_unpin() is called with, once
  * @bound: not 0: @peer is the only host that may use it
+ * @narrow: not 0: it is for queue pairs, and @remote_key has 32 bits
  * @peer: see @bound
  * @local_key: written: key for the client's own entries
- * @reserved: 0
+ * @pd: with @narrow: the protection domain, not 0; else 0
  * @remote_key: written: key for peers
  */
 struct usb4_core_mr_params {
@@ -279,11 +280,92 @@ struct usb4_core_mr_params {
 	u64 addr;
 	u64 len;
 	size_t mem;
-	u64 bound;
+	u32 bound;
+	u32 narrow;
 	struct usb4_core_node peer;
 	u32 local_key;
-	u32 reserved;
+	u32 pd;
 	u64 remote_key;
+};
+
+/* Kinds of queue pairs: enum ib_qp_type */
+enum usb4_core_qp_kind {
+	USB4_CORE_QP_RC	= 2,
+	USB4_CORE_QP_UC	= 3,
+	USB4_CORE_QP_UD	= 4,
+};
+
+/* States of queue pairs: enum ib_qp_state */
+enum usb4_core_qp_state {
+	USB4_CORE_QPS_RESET	= 0,
+	USB4_CORE_QPS_INIT	= 1,
+	USB4_CORE_QPS_RTR	= 2,
+	USB4_CORE_QPS_RTS	= 3,
+	USB4_CORE_QPS_SQD	= 4,
+	USB4_CORE_QPS_SQE	= 5,
+	USB4_CORE_QPS_ERR	= 6,
+};
+
+/* Of enum ib_qp_attr_mask, what the core looks at; it ignores the rest */
+enum usb4_core_qp_mask {
+	USB4_CORE_QP_STATE		= 1,
+	USB4_CORE_QP_ACCESS		= 8,
+	USB4_CORE_QP_QKEY		= 64,
+	USB4_CORE_QP_AV			= 128,
+	USB4_CORE_QP_TIMEOUT		= 512,
+	USB4_CORE_QP_RETRY_CNT		= 1024,
+	USB4_CORE_QP_RNR_RETRY		= 2048,
+	USB4_CORE_QP_MAX_RD_ATOMIC	= 8192,
+	USB4_CORE_QP_MIN_RNR_TIMER	= 32768,
+	USB4_CORE_QP_MAX_DEST_RD_ATOMIC	= 131072,
+	USB4_CORE_QP_DEST_QPN		= 1048576,
+};
+
+/* What no completion tells: enum ib_event_type */
+enum usb4_core_qp_event {
+	USB4_CORE_QP_FATAL	= 1,
+	USB4_CORE_QP_REQ_ERR	= 2,
+	USB4_CORE_QP_ACCESS_ERR	= 3,
+	USB4_CORE_QP_COMM_EST	= 4,
+	USB4_CORE_QP_SQ_DRAINED	= 5,
+};
+
+/**
+ * struct usb4_core_qp_attr - attributes of a queue pair; struct ib_qp_attr
+ * @mask: to modify: enum usb4_core_qp_mask, which of these count
+ * @state: enum usb4_core_qp_state
+ * @node: the peer's host; to modify together with @dest_qpn
+ * @dest_qpn: the peer's number
+ * @qkey: datagrams: the key messages must show
+ * @access: what peers may do: USB4_RING_ACCESS_REMOTE_*
+ * @timeout: code of the time to wait for a peer to be ready
+ * @retry_cnt: how many times more
+ * @rnr_retry: how many times to wait for a receive
+ * @min_rnr_timer: code of the time each
+ * @max_rd_atomic: reads and atomics outstanding
+ * @max_dest_rd_atomic: the peer's reads and atomics outstanding
+ * @sq_draining: queried: in SQD, and something sent is not finished
+ * @reserved: 0
+ * @qpn: queried: its number
+ * @reserved2: 0
+ */
+struct usb4_core_qp_attr {
+	u32 mask;
+	u32 state;
+	struct usb4_core_node node;
+	u32 dest_qpn;
+	u32 qkey;
+	u32 access;
+	u8 timeout;
+	u8 retry_cnt;
+	u8 rnr_retry;
+	u8 min_rnr_timer;
+	u8 max_rd_atomic;
+	u8 max_dest_rd_atomic;
+	u8 sq_draining;
+	u8 reserved;
+	u32 qpn;
+	u64 reserved2;
 };
 
 /**
@@ -404,8 +486,15 @@ static_assert(sizeof(struct usb4_core_queue) == 24);
 static_assert(sizeof(struct usb4_core_cq_params) == 56);
 static_assert(sizeof(struct usb4_core_ep_params) == 96);
 static_assert(offsetof(struct usb4_core_ep_params, handles) == 72);
+static_assert(offsetof(struct usb4_core_ep_params, pd) == 76);
 static_assert(sizeof(struct usb4_core_mr_params) == 72);
+static_assert(offsetof(struct usb4_core_mr_params, narrow) == 36);
+static_assert(offsetof(struct usb4_core_mr_params, pd) == 60);
 static_assert(offsetof(struct usb4_core_mr_params, remote_key) == 64);
+static_assert(sizeof(struct usb4_core_qp_attr) == 56);
+static_assert(offsetof(struct usb4_core_qp_attr, access) == 32);
+static_assert(offsetof(struct usb4_core_qp_attr, sq_draining) == 42);
+static_assert(offsetof(struct usb4_core_qp_attr, reserved2) == 48);
 static_assert(sizeof(struct usb4_core_link_status) == 176);
 static_assert(offsetof(struct usb4_core_link_status, parked) == 104);
 static_assert(sizeof(struct usb4_core_rail_status) == 32);
@@ -521,6 +610,21 @@ s32 usb4_core_deregister(const struct usb4_core *core, u32 client, u32 key);
 s32 usb4_core_reclaim(const struct usb4_core *core, u32 client, u32 key,
 		      bool force);
 
+/*
+ * Queue pairs: crates/kobj/src/qp.rs; these may sleep. One is destroyed by
+ * usb4_core_destroy_ep(). usb4_core_nudge() follows what changes or ends one.
+ */
+s32 usb4_core_create_qp(const struct usb4_core *core,
+			const struct usb4_core_ep_params *params, u32 *ep,
+			u32 *qpn);
+s32 usb4_core_modify_qp(const struct usb4_core *core, u32 client, u32 ep,
+			const struct usb4_core_qp_attr *attr);
+s32 usb4_core_query_qp(const struct usb4_core *core, u32 client, u32 ep,
+		       struct usb4_core_qp_attr *attr);
+
+/* Lower 64 bits of a host's GID 0, as a number, fe80::/64 being the upper */
+u64 usb4_core_guid(const struct usb4_core_node *node);
+
 /* What the core needs of a kernel: home.c; _relax() may sleep */
 u64 usb4_home_now(void);
 u64 usb4_home_random(void);
@@ -531,8 +635,12 @@ void usb4_home_lock_init(u64 *word);
 void usb4_home_lock(u64 *word);
 void usb4_home_unlock(u64 *word);
 
-/* Of a client: chardev.c; _wake() and _region_idle() with a lock held */
+/*
+ * Of a client: chardev.c, and for now home.c; _wake(), _region_idle() and
+ * _qp_event() with a lock held
+ */
 void usb4_home_wake(size_t waker);
+void usb4_home_qp_event(u32 client, u32 ep, u32 event);
 void usb4_home_region_idle(u32 client);
 void usb4_home_put_queue(size_t queue);
 

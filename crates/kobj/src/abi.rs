@@ -293,7 +293,7 @@ pub struct Queue {
 pub struct EpParams {
     /// The client's.
     pub client: u32,
-    /// 0 datagram, 1 connected.
+    /// 0 datagram, 1 connected; of a queue pair [`crate::qp::QP_RC`] and so on.
     pub kind: u32,
     /// Completion queue of its submissions.
     pub send_cq: u32,
@@ -309,8 +309,8 @@ pub struct EpParams {
     pub rq: Queue,
     /// Address handles.
     pub handles: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Protection domain of a queue pair; else 0.
+    pub pd: u32,
     /// A block of `usb4_core_ep_size` bytes.
     pub memory: *mut u8,
     /// Bytes of it.
@@ -332,15 +332,55 @@ pub struct MrParams {
     /// The C side's handle, which goes with it: `usb4_home_unpin` gives it back.
     pub mem: usize,
     /// If not 0, `peer` is the only host that may use it.
-    pub bound: u64,
+    pub bound: u32,
+    /// If not 0, it is for queue pairs, and the key for peers has 32 bits.
+    pub narrow: u32,
     /// See `bound`.
     pub peer: Node,
     /// Written: key for the client's own entries.
     pub local_key: u32,
-    /// 0.
-    pub reserved: u32,
+    /// With `narrow`: the protection domain, not 0; else 0.
+    pub pd: u32,
     /// Written: key for peers.
     pub remote_key: u64,
+}
+
+/// Attributes of a queue pair, as `struct ib_qp_attr` has them.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct QpAttr {
+    /// To modify: which of these count, [`crate::qp::QP_STATE`] and so on.
+    pub mask: u32,
+    /// [`crate::qp::QPS_RESET`] and so on.
+    pub state: u32,
+    /// The peer's host.
+    pub node: Node,
+    /// The peer's number.
+    pub dest_qpn: u32,
+    /// Datagrams: the key messages must show.
+    pub qkey: u32,
+    /// What peers may do: as of a memory region.
+    pub access: u32,
+    /// Code of the time to wait for a peer to be ready.
+    pub timeout: u8,
+    /// How many times more.
+    pub retry_cnt: u8,
+    /// How many times to wait for a receive.
+    pub rnr_retry: u8,
+    /// Code of the time each.
+    pub min_rnr_timer: u8,
+    /// Reads and atomics outstanding.
+    pub max_rd_atomic: u8,
+    /// The peer's reads and atomics outstanding.
+    pub max_dest_rd_atomic: u8,
+    /// Queried: in SQD, and something sent is not finished.
+    pub sq_draining: u8,
+    /// 0.
+    pub reserved: u8,
+    /// Queried: its number.
+    pub qpn: u32,
+    /// 0.
+    pub reserved2: u64,
 }
 
 /// What has happened on a link, for people: [`Counters`].
@@ -505,8 +545,9 @@ layout! {
     Arrived 24 sent 8 frame_count 16 sent_count 20;
     Queue 24 count 8 handle 16;
     CqParams 56 queue 8 waker 32 memory 40 size 48;
-    EpParams 96 sq 24 rq 48 handles 72 memory 80 size 88;
-    MrParams 72 addr 8 mem 24 bound 32 peer 40 local_key 56 remote_key 64;
+    EpParams 96 sq 24 rq 48 handles 72 pd 76 memory 80 size 88;
+    MrParams 72 addr 8 mem 24 bound 32 narrow 36 peer 40 local_key 56 pd 60 remote_key 64;
+    QpAttr 56 node 8 dest_qpn 24 access 32 timeout 36 sq_draining 42 qpn 44 reserved2 48;
     LinkStatus 176 rx_frames 48 parked 104 nak_received 168;
     RailStatus 32 in_flight 24;
     Turn 96 parked 64 executed 88;

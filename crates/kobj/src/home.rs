@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ops::Deref;
 
-use usb4_device::{ClientId, Home, Port, QueueWords, RawLock};
+use usb4_device::{ClientId, EndpointId, Home, Port, QpEvent, QueueWords, RawLock};
 use usb4_engine::{Nanos, Post, RxToken, TxSlot};
 use usb4_ring_abi::sync::AtomicU64;
 
@@ -20,6 +20,7 @@ unsafe extern "C" {
     safe fn usb4_home_compare_swap(mem: usize, offset: u64, compare: u64, swap: u64) -> u64;
     safe fn usb4_home_store(mem: usize, offset: u64, value: u64);
     safe fn usb4_home_region_idle(client: u32);
+    safe fn usb4_home_qp_event(client: u32, ep: u32, event: u32);
     safe fn usb4_home_unpin(mem: usize);
     safe fn usb4_home_put_queue(queue: usize);
     fn usb4_home_lock_init(word: *mut u64);
@@ -218,6 +219,10 @@ impl Home for KernelHome {
 
     fn region_idle(&self, client: ClientId) {
         usb4_home_region_idle(client.raw());
+    }
+
+    fn qp_event(&self, client: ClientId, qp: EndpointId, event: QpEvent) {
+        usb4_home_qp_event(client.raw(), qp.raw(), crate::qp::event(event));
     }
 }
 

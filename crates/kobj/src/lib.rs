@@ -29,6 +29,7 @@ mod home;
 pub mod joins;
 pub mod links;
 pub mod objects;
+pub mod qp;
 
 pub use home::{KernelHome, KernelLock, KernelPort, Pinned, QueuePages};
 

@@ -203,7 +203,7 @@ pub extern "C" fn usb4_core_source(core: &Core, client: u32, src: u32, addr: &mu
     }
 }
 
-/// See [`usb4_device::Device::register`]. The handle of the memory is taken in any case.
+/// See [`usb4_device::Device::register`], and for queue pairs [`usb4_device::Device::register_in_pd`]. The handle of the memory is taken in any case.
 #[unsafe(no_mangle)]
 pub extern "C" fn usb4_core_register(core: &Core, params: &mut MrParams) -> i32 {
     let mem = Pinned(params.mem);
@@ -216,7 +216,13 @@ pub extern "C" fn usb4_core_register(core: &Core, params: &mut MrParams) -> i32 
         peer: (params.bound != 0).then(|| params.peer.into()),
         mem,
     };
-    match core.device.register(ClientId::from_raw(params.client), config) {
+    let client = ClientId::from_raw(params.client);
+    let registered = if params.narrow == 0 {
+        core.device.register(client, config)
+    } else {
+        core.device.register_in_pd(client, params.pd, config)
+    };
+    match registered {
         Ok(keys) => {
             params.local_key = keys.local;
             params.remote_key = keys.remote;
@@ -250,7 +256,7 @@ fn kind(kind: u32) -> Option<EndpointKind> {
     }
 }
 
-fn pages(queue: &Queue) -> QueuePages {
+pub(crate) fn pages(queue: &Queue) -> QueuePages {
     // SAFETY: the C side keeps the words for as long as the reference that goes with them.
     unsafe { QueuePages::new(queue.words.cast::<AtomicU64>(), queue.count, queue.handle) }
 }
