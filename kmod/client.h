@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * A client, which is an open /dev/usb4ring, and what it owns.
+ * A client, which is an open /dev/usb4ring or a context of verbs, and what it owns.
  */
 #ifndef USB4_CLIENT_H
 #define USB4_CLIENT_H
@@ -9,6 +9,7 @@
 #include <linux/kref.h>
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
+#include <linux/sched.h>
 #include <linux/uidgid.h>
 #include <linux/xarray.h>
 
@@ -25,7 +26,7 @@
 /* Of all clients of one user together, unless it may exceed limits. */
 #define U4_USER_QUEUE_BYTES	(1024UL << 20)
 
-/* Open descriptors of one user: a quarter of the core's clients. */
+/* Clients of one user: a quarter of the core's. */
 #define U4_USER_CLIENTS	64
 
 /* A queue is mapped at its number times this; none is larger. */
@@ -55,6 +56,8 @@ struct u4_queue {
  * @queue: its memory
  * @memory: what the core keeps for it
  * @event: signalled when it is armed and gets an entry, or %NULL
+ * @notify: called then with @context, or %NULL; with a spinlock held
+ * @context: see @notify
  * @wait: woken then as well
  * @number: of its mapping
  * @dead: it has been destroyed
@@ -64,9 +67,25 @@ struct u4_cq {
 	struct u4_queue *queue;
 	void *memory;
 	struct eventfd_ctx *event;
+	void (*notify)(void *context);
+	void *context;
 	wait_queue_head_t wait;
 	u32 number;
 	bool dead;
+};
+
+/**
+ * struct u4_cq_spec - a completion queue to be made
+ * @depth: entries
+ * @event_fd: descriptor of an eventfd, or -1: see &u4_cq.event
+ * @notify: see &u4_cq.notify
+ * @context: see &u4_cq.context
+ */
+struct u4_cq_spec {
+	u32 depth;
+	int event_fd;
+	void (*notify)(void *context);
+	void *context;
 };
 
 /**
@@ -87,6 +106,58 @@ struct u4_ep {
 	u32 sq_number;
 	u32 rq_number;
 	bool connected;
+};
+
+/**
+ * struct u4_ep_spec - an endpoint to be made
+ * @kind: USB4_RING_EP_*
+ * @send_cq: completion queue of its submissions
+ * @recv_cq: completion queue of its receives
+ * @sq_depth: entries of its submission queue
+ * @rq_depth: entries of its receive queue
+ * @handles: address handles
+ */
+struct u4_ep_spec {
+	u32 kind;
+	u32 send_cq;
+	u32 recv_cq;
+	u32 sq_depth;
+	u32 rq_depth;
+	u32 handles;
+};
+
+/**
+ * struct u4_region_spec - memory to be registered
+ * @addr: what operations call its first byte
+ * @start: where that is in the process
+ * @len: bytes
+ * @access: USB4_RING_ACCESS_*
+ * @dmabuf: it is a dma-buf's instead: @fd and @offset say which, @start nothing
+ * @fd: descriptor of the dma-buf
+ * @offset: where in it the memory begins
+ * @bound: @peer is the only host that may use it
+ * @peer: see @bound
+ */
+struct u4_region_spec {
+	u64 addr;
+	u64 start;
+	u64 len;
+	u32 access;
+	bool dmabuf;
+	int fd;
+	u64 offset;
+	bool bound;
+	struct usb4_core_node peer;
+};
+
+/**
+ * struct u4_keys - what registered memory is named by
+ * @local: in the client's own entries
+ * @remote: by peers
+ */
+struct u4_keys {
+	u32 local;
+	u64 remote;
 };
 
 /**
@@ -111,11 +182,12 @@ enum {
 };
 
 /**
- * struct u4_client - an open /dev/usb4ring
+ * struct u4_client - an open /dev/usb4ring, or a context of verbs
+ * @ref: of its file, and of its context
  * @list: on the list of clients
  * @id: its name in the core
- * @user: who opened it
- * @exempt: who opened it may exceed limits on what a user has; what it has
+ * @user: who made it
+ * @exempt: who made it may exceed limits on what a user has; what it has
  *	counts all the same
  * @mm: the process it is of; only compared
  * @notifier: tells when that has ended
@@ -129,6 +201,7 @@ enum {
  *	endpoints' room for address handles
  */
 struct u4_client {
+	struct kref ref;
 	struct list_head list;
 	u32 id;
 	struct u4_user *user;
@@ -158,28 +231,87 @@ static inline void u4_to_user(struct usb4_ring_addr *to,
 	to->incarnation = from->incarnation;
 }
 
-/*
- * Calls of the user interface (chardev.c has the list): each gets its argument
- * as the kernel's copy, and returns 0, or for ENTER what it found, or an error.
- */
+/* Whether the calling process is the client's: no child, and nobody it was handed to. */
+static inline bool u4_client_is_own(const struct u4_client *client)
+{
+	return client->mm == current->mm;
+}
 
-/* objects.c */
-int u4_create_cq(struct u4_client *client, void *data);
-int u4_destroy_cq(struct u4_client *client, void *data);
-int u4_create_ep(struct u4_client *client, void *data);
-int u4_destroy_ep(struct u4_client *client, void *data);
-int u4_create_ah(struct u4_client *client, void *data);
-int u4_destroy_ah(struct u4_client *client, void *data);
+/* Where a queue is mapped. */
+static inline u64 u4_queue_offset(u32 number)
+{
+	return (u64)number << U4_OFFSET_SHIFT;
+}
+
+static inline int u4_check_destroy(const struct usb4_ring_destroy *arg)
+{
+	if (arg->flags)
+		return -EOPNOTSUPP;
+	return arg->reserved ? -EINVAL : 0;
+}
+
+/* client.c */
+struct u4_client *u4_client_new(void);
+void u4_client_get(struct u4_client *client);
+void u4_client_put(struct u4_client *client);
+
+/* chardev.c */
+struct file *u4_client_file(struct u4_client *client);
+
+/* calls.c */
+long u4_client_call(struct u4_client *client, unsigned int cmd,
+		    unsigned long addr, bool lent);
+
+/* mapping.c */
+int u4_client_mmap(struct file *file, struct vm_area_struct *vma);
+
+/* queues.c */
+bool u4_charge(struct u4_client *client, size_t bytes);
+void u4_uncharge(struct u4_client *client, size_t bytes);
+struct u4_queue *u4_queue_new(struct u4_client *client, u32 kind, u32 depth,
+			      u32 *number);
+void u4_queue_drop(struct u4_client *client, struct u4_queue *queue,
+		   u32 number);
+struct usb4_core_queue u4_queue_lend(struct u4_queue *queue);
 void u4_queue_get(struct u4_queue *queue);
 void u4_queue_put(struct u4_queue *queue);
+
+/*
+ * Calls of the user interface (calls.c has the list): each gets its argument as the
+ * kernel's copy, and returns 0, or for ENTER what it found, or an error. And what
+ * these are made of.
+ */
+
+/* cqs.c */
+int u4_create_cq(struct u4_client *client, void *data);
+int u4_destroy_cq(struct u4_client *client, void *data);
+struct u4_cq *u4_cq_make(struct u4_client *client,
+			 const struct u4_cq_spec *spec, u32 *id);
+int u4_cq_unmake(struct u4_client *client, u32 id);
 void u4_cq_put(struct u4_cq *cq);
 void u4_cq_drop(struct u4_client *client, struct u4_cq *cq, u32 id);
+
+/* endpoints.c */
+int u4_create_ep(struct u4_client *client, void *data);
+int u4_destroy_ep(struct u4_client *client, void *data);
+struct u4_ep *u4_ep_make(struct u4_client *client,
+			 const struct u4_ep_spec *spec, u32 *id,
+			 struct usb4_core_addr *addr);
+int u4_ep_unmake(struct u4_client *client, u32 id);
 void u4_ep_free(struct u4_client *client, struct u4_ep *ep);
 void u4_nudge(void);
+
+/* handles.c */
+int u4_create_ah(struct u4_client *client, void *data);
+int u4_destroy_ah(struct u4_client *client, void *data);
+int u4_link_to(const struct usb4_core_node *node, u64 timeout);
 
 /* regions.c */
 int u4_reg_mr(struct u4_client *client, void *data);
 int u4_dereg_mr(struct u4_client *client, void *data);
+int u4_region_make(struct u4_client *client, const struct u4_region_spec *spec,
+		   struct u4_keys *keys);
+int u4_region_unmake(struct u4_client *client, u32 key, bool linger);
 void u4_user_put(struct u4_user *user);
 int u4_regions_add(struct u4_client *client);
 void u4_regions_remove(struct u4_client *client);

@@ -62,65 +62,119 @@ static int store_mr(struct u4_client *client, struct usb4_core_mr_params *mr)
 	return ret;
 }
 
-/* Without the client's lock but for the last step: it may wait for pages. */
+static struct u4_mem *take_memory(const struct u4_region_spec *spec)
+{
+	bool writable = !(spec->access & USB4_RING_ACCESS_READ_ONLY);
+
+	if (spec->dmabuf)
+		return u4_mem_import(u4_chardev_device(), spec->fd,
+				     spec->offset, spec->len, writable);
+	return u4_mem_pin(spec->start, spec->len, writable);
+}
+
+/**
+ * u4_region_make() - register memory of the calling process
+ * @client: whose; the process is its own
+ * @spec: what memory, and what for
+ * @keys: where to put its keys
+ *
+ * Without the client's lock but for the last step: it may wait for pages.
+ *
+ * Return: 0 or an error.
+ */
+int u4_region_make(struct u4_client *client, const struct u4_region_spec *spec,
+		   struct u4_keys *keys)
+{
+	struct usb4_core_mr_params params;
+	struct u4_mem *mem;
+	int ret;
+
+	mem = take_memory(spec);
+	if (IS_ERR(mem))
+		return PTR_ERR(mem);
+	params = (struct usb4_core_mr_params) {
+		.client = client->id,
+		.access = spec->access,
+		.addr = spec->addr,
+		.len = spec->len,
+		.mem = (size_t)mem,
+		.bound = spec->bound,
+		.peer = spec->peer,
+	};
+	mutex_lock(&client->lock);
+	ret = store_mr(client, &params);
+	mutex_unlock(&client->lock);
+	keys->local = params.local_key;
+	keys->remote = params.remote_key;
+	return ret;
+}
+
 int u4_reg_mr(struct u4_client *client, void *data)
 {
 	struct usb4_ring_reg_mr *arg = data;
-	struct usb4_core_mr_params params;
-	struct u4_mem *mem;
-	bool writable;
+	struct u4_region_spec spec;
+	struct u4_keys keys = {};
 	int ret;
 
 	ret = check_reg_mr(arg);
 	if (ret)
 		return ret;
-	writable = !(arg->access & USB4_RING_ACCESS_READ_ONLY);
-	if (arg->flags & USB4_RING_REG_MR_DMABUF)
-		mem = u4_mem_import(u4_chardev_device(), arg->dmabuf_fd,
-				    arg->dmabuf_offset, arg->len, writable);
-	else
-		mem = u4_mem_pin(arg->addr, arg->len, writable);
-	if (IS_ERR(mem))
-		return PTR_ERR(mem);
-	params = (struct usb4_core_mr_params) {
-		.client = client->id,
-		.access = arg->access,
+	spec = (struct u4_region_spec) {
 		.addr = arg->addr,
+		.start = arg->addr,
 		.len = arg->len,
-		.mem = (size_t)mem,
+		.access = arg->access,
+		.dmabuf = arg->flags & USB4_RING_REG_MR_DMABUF,
+		.fd = arg->dmabuf_fd,
+		.offset = arg->dmabuf_offset,
 		.bound = arg->flags & USB4_RING_REG_MR_PEER,
 		.peer.low = arg->node_low,
 		.peer.high = arg->node_high,
 	};
-	mutex_lock(&client->lock);
-	ret = store_mr(client, &params);
-	mutex_unlock(&client->lock);
-	arg->local_key = params.local_key;
-	arg->remote_key = params.remote_key;
+	ret = u4_region_make(client, &spec, &keys);
+	arg->local_key = keys.local;
+	arg->remote_key = keys.remote;
 	return ret;
+}
+
+/**
+ * u4_region_unmake() - deregister memory
+ * @client: whose; locked
+ * @key: its local key
+ * @linger: work in flight may use it to its end; else nothing touches it when this
+ *	returns
+ *
+ * Return: 0, or -ENOENT if the client has no such region.
+ */
+int u4_region_unmake(struct u4_client *client, u32 key, bool linger)
+{
+	int ret;
+
+	lockdep_assert_held(&client->lock);
+	if (!xa_load(&client->mrs, key) ||
+	    xa_get_mark(&client->mrs, key, LINGERING))
+		return -ENOENT;
+	/* First: its last use may end before the core's answer is here. */
+	xa_set_mark(&client->mrs, key, LINGERING);
+	ret = usb4_core_deregister(u4_core, client->id, key);
+	if (!ret && linger)
+		return 0;
+	if (!ret)
+		usb4_core_reclaim(u4_core, client->id, key, true);
+	xa_erase(&client->mrs, key);
+	return min(ret, 0);
 }
 
 int u4_dereg_mr(struct u4_client *client, void *data)
 {
 	struct usb4_ring_dereg_mr *arg = data;
-	int ret;
 
 	if (arg->flags & ~USB4_RING_DEREG_MR_LINGER)
 		return -EOPNOTSUPP;
 	if (arg->reserved)
 		return -EINVAL;
-	if (!xa_load(&client->mrs, arg->local_key) ||
-	    xa_get_mark(&client->mrs, arg->local_key, LINGERING))
-		return -ENOENT;
-	/* First: its last use may end before the core's answer is here. */
-	xa_set_mark(&client->mrs, arg->local_key, LINGERING);
-	ret = usb4_core_deregister(u4_core, client->id, arg->local_key);
-	if (!ret && arg->flags & USB4_RING_DEREG_MR_LINGER)
-		return 0;
-	if (!ret)
-		usb4_core_reclaim(u4_core, client->id, arg->local_key, true);
-	xa_erase(&client->mrs, arg->local_key);
-	return min(ret, 0);
+	return u4_region_unmake(client, arg->local_key,
+				arg->flags & USB4_RING_DEREG_MR_LINGER);
 }
 
 /* Regions whose last use has ended. */
