@@ -22,10 +22,8 @@ static void drop_objects(struct u4_client *client)
 	struct u4_ep *ep;
 	unsigned long id;
 
-	xa_for_each(&client->eps, id, ep) {
-		xa_erase(&client->eps, id);
-		u4_ep_free(client, ep);
-	}
+	xa_for_each(&client->eps, id, ep)
+		u4_ep_drop(client, ep, id);
 	xa_for_each(&client->cqs, id, cq)
 		u4_cq_drop(client, cq, id);
 	u4_nudge();

@@ -11,6 +11,7 @@
 #include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/uidgid.h>
+#include <linux/workqueue.h>
 #include <linux/xarray.h>
 
 #include "usb4_rdma.h"
@@ -97,6 +98,11 @@ struct u4_cq_spec {
  * @sq_number: of the submission queue's mapping
  * @rq_number: of the receive queue's mapping
  * @connected: it is of that kind
+ * @client_id: the client in the core
+ * @event: called with @context and what has happened to a queue pair, or %NULL
+ * @context: see @event
+ * @events: what has: a bit each of enum usb4_core_qp_event
+ * @work: calls it
  */
 struct u4_ep {
 	struct u4_queue *sq;
@@ -106,16 +112,24 @@ struct u4_ep {
 	u32 sq_number;
 	u32 rq_number;
 	bool connected;
+	u32 client_id;
+	void (*event)(void *context, u32 event);
+	void *context;
+	unsigned long events;
+	struct work_struct work;
 };
 
 /**
- * struct u4_ep_spec - an endpoint to be made
- * @kind: USB4_RING_EP_*
+ * struct u4_ep_spec - an endpoint, or a queue pair of verbs, to be made
+ * @kind: USB4_RING_EP_*; if @pd is not 0: enum usb4_core_qp_kind
  * @send_cq: completion queue of its submissions
  * @recv_cq: completion queue of its receives
  * @sq_depth: entries of its submission queue
  * @rq_depth: entries of its receive queue
  * @handles: address handles
+ * @pd: its protection domain; 0 for an endpoint
+ * @event: see &u4_ep.event
+ * @context: see &u4_ep.event
  */
 struct u4_ep_spec {
 	u32 kind;
@@ -124,6 +138,9 @@ struct u4_ep_spec {
 	u32 sq_depth;
 	u32 rq_depth;
 	u32 handles;
+	u32 pd;
+	void (*event)(void *context, u32 event);
+	void *context;
 };
 
 /**
@@ -137,6 +154,8 @@ struct u4_ep_spec {
  * @offset: where in it the memory begins
  * @bound: @peer is the only host that may use it
  * @peer: see @bound
+ * @narrow: its remote key is to have 32 bits
+ * @pd: its protection domain; 0 for endpoints
  */
 struct u4_region_spec {
 	u64 addr;
@@ -148,6 +167,8 @@ struct u4_region_spec {
 	u64 offset;
 	bool bound;
 	struct usb4_core_node peer;
+	bool narrow;
+	u32 pd;
 };
 
 /**
@@ -288,6 +309,7 @@ int u4_destroy_cq(struct u4_client *client, void *data);
 struct u4_cq *u4_cq_make(struct u4_client *client,
 			 const struct u4_cq_spec *spec, u32 *id);
 int u4_cq_unmake(struct u4_client *client, u32 id);
+bool u4_cq_arm(struct u4_cq *cq, bool solicited);
 void u4_cq_put(struct u4_cq *cq);
 void u4_cq_drop(struct u4_client *client, struct u4_cq *cq, u32 id);
 
@@ -298,7 +320,7 @@ struct u4_ep *u4_ep_make(struct u4_client *client,
 			 const struct u4_ep_spec *spec, u32 *id,
 			 struct usb4_core_addr *addr);
 int u4_ep_unmake(struct u4_client *client, u32 id);
-void u4_ep_free(struct u4_client *client, struct u4_ep *ep);
+void u4_ep_drop(struct u4_client *client, struct u4_ep *ep, u32 id);
 void u4_nudge(void);
 
 /* handles.c */

@@ -148,6 +148,27 @@ err_cq:
 }
 
 /**
+ * u4_cq_arm() - have a completion queue notify of its next entry
+ * @cq: the queue
+ * @solicited: only of one that is solicited, or an error
+ *
+ * As its client does.
+ *
+ * Return: whether it has entries.
+ */
+bool u4_cq_arm(struct u4_cq *cq, bool solicited)
+{
+	u64 *words = cq->queue->words;
+	u64 flags = solicited ? USB4_RING_ARMED_SOLICITED : USB4_RING_ARMED;
+
+	/* Before the look: who adds an entry sees it, or the entry is seen. */
+	atomic64_or(flags, (atomic64_t *)&words[USB4_RING_FLAGS_WORD]);
+	smp_mb__after_atomic();
+	return READ_ONCE(words[USB4_RING_PRODUCER_WORD]) !=
+	       READ_ONCE(words[USB4_RING_CONSUMER_WORD]);
+}
+
+/**
  * u4_cq_unmake() - destroy a completion queue
  * @client: whose; locked
  * @id: its name

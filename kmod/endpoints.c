@@ -1,26 +1,82 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A client's endpoints: crates/kobj/src/objects.rs.
+ * A client's endpoints, and queue pairs of verbs: crates/kobj/src/objects.rs.
  *
- * In C for the memory they need, as completion queues are (cqs.c).
+ * In C for the memory they need, as completion queues are (cqs.c), and for who is
+ * told of what happens to a queue pair.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
 
 #include "client.h"
 
-/**
- * u4_ep_free() - forget an endpoint
- * @client: whose
- * @ep: the endpoint; the core is done with it
- */
-void u4_ep_free(struct u4_client *client, struct u4_ep *ep)
+/* Queue pairs that somebody is told about, by name. */
+static DEFINE_XARRAY(u4_qps);
+
+/* With spinlocks held, under which nobody can be told. */
+void usb4_home_qp_event(u32 client, u32 id, u32 event)
+{
+	struct u4_ep *ep;
+
+	xa_lock(&u4_qps);
+	ep = xa_load(&u4_qps, id);
+	if (ep && ep->client_id == client && event < BITS_PER_LONG) {
+		set_bit(event, &ep->events);
+		schedule_work(&ep->work);
+	}
+	xa_unlock(&u4_qps);
+}
+
+static void event_work(struct work_struct *work)
+{
+	struct u4_ep *ep = container_of(work, struct u4_ep, work);
+	unsigned long events = xchg(&ep->events, 0);
+	unsigned long event;
+
+	for_each_set_bit(event, &events, BITS_PER_LONG)
+		ep->event(ep->context, event);
+}
+
+static int watch_qp(struct u4_ep *ep, u32 id)
+{
+	if (!ep->event)
+		return 0;
+	return xa_err(xa_store(&u4_qps, id, ep, GFP_KERNEL));
+}
+
+static void unwatch_qp(struct u4_ep *ep, u32 id)
+{
+	if (!ep->event)
+		return;
+	/* Its name may be another's already. */
+	xa_cmpxchg(&u4_qps, id, ep, NULL, 0);
+	cancel_work_sync(&ep->work);
+}
+
+static void free_ep(struct u4_client *client, struct u4_ep *ep)
 {
 	u4_queue_drop(client, ep->rq, ep->rq_number);
 	u4_queue_drop(client, ep->sq, ep->sq_number);
 	kvfree(ep->memory);
 	u4_uncharge(client, ep->bytes);
 	kfree(ep);
+}
+
+/**
+ * u4_ep_drop() - forget an endpoint that the client has
+ * @client: whose
+ * @ep: the endpoint; the core is done with it
+ * @id: its name
+ *
+ * Nobody is told about it when this returns.
+ */
+void u4_ep_drop(struct u4_client *client, struct u4_ep *ep, u32 id)
+{
+	xa_erase(&client->eps, id);
+	unwatch_qp(ep, id);
+	free_ep(client, ep);
 }
 
 static struct u4_ep *new_ep(struct u4_client *client,
@@ -32,7 +88,11 @@ static struct u4_ep *new_ep(struct u4_client *client,
 	ep = kzalloc_obj(*ep, GFP_KERNEL_ACCOUNT);
 	if (!ep)
 		return ERR_PTR(ret);
-	ep->connected = spec->kind == USB4_RING_EP_CONNECTED;
+	ep->connected = !spec->pd && spec->kind == USB4_RING_EP_CONNECTED;
+	ep->client_id = client->id;
+	ep->event = spec->event;
+	ep->context = spec->context;
+	INIT_WORK(&ep->work, event_work);
 	ep->bytes = usb4_core_ep_size(spec->handles);
 	if (!u4_charge(client, ep->bytes)) {
 		ret = -EDQUOT;
@@ -66,12 +126,21 @@ err_ep:
 	return ERR_PTR(ret);
 }
 
+static int create(const struct usb4_core_ep_params *params, u32 *id,
+		  struct usb4_core_addr *addr)
+{
+	if (!params->pd)
+		return usb4_core_create_ep(u4_core, params, id, addr);
+	*addr = (struct usb4_core_addr) { .node = u4_node };
+	return usb4_core_create_qp(u4_core, params, id, &addr->ep);
+}
+
 /**
  * u4_ep_make() - make an endpoint
  * @client: whose; locked
  * @spec: what it is to be like
  * @id: where to put its name
- * @addr: where to put its address
+ * @addr: where to put its address; a queue pair's number is @ep of it
  *
  * Return: the endpoint, which the client has; or an error.
  */
@@ -97,21 +166,27 @@ struct u4_ep *u4_ep_make(struct u4_client *client,
 		.sq = u4_queue_lend(ep->sq),
 		.rq = u4_queue_lend(ep->rq),
 		.handles = spec->handles,
+		.pd = spec->pd,
 		.memory = ep->memory,
 		.size = ep->bytes,
 	};
-	ret = usb4_core_create_ep(u4_core, &params, id, addr);
+	ret = create(&params, id, addr);
 	if (ret)
 		goto err_ep;
-	ret = xa_err(xa_store(&client->eps, *id, ep, GFP_KERNEL_ACCOUNT));
+	ret = watch_qp(ep, *id);
 	if (ret)
 		goto err_core;
+	ret = xa_err(xa_store(&client->eps, *id, ep, GFP_KERNEL_ACCOUNT));
+	if (ret)
+		goto err_watch;
 	return ep;
 
+err_watch:
+	unwatch_qp(ep, *id);
 err_core:
 	usb4_core_destroy_ep(u4_core, client->id, *id);
 err_ep:
-	u4_ep_free(client, ep);
+	free_ep(client, ep);
 	return ERR_PTR(ret);
 }
 
@@ -144,8 +219,7 @@ int u4_ep_unmake(struct u4_client *client, u32 id)
 	ret = usb4_core_destroy_ep(u4_core, client->id, id);
 	if (ret)
 		return ret;
-	xa_erase(&client->eps, id);
-	u4_ep_free(client, ep);
+	u4_ep_drop(client, ep, id);
 	u4_nudge();
 	return 0;
 }

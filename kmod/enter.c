@@ -28,7 +28,8 @@ static bool is_over(const struct u4_cq *cq)
 	const u64 *words = cq->queue->words;
 
 	return is_ready(cq) || READ_ONCE(cq->dead) ||
-	       !(READ_ONCE(words[USB4_RING_FLAGS_WORD]) & USB4_RING_ARMED);
+	       !(READ_ONCE(words[USB4_RING_FLAGS_WORD]) &
+		 (USB4_RING_ARMED | USB4_RING_ARMED_SOLICITED));
 }
 
 static struct u4_cq *get_cq(struct u4_client *client, u32 id)

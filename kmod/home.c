@@ -145,8 +145,3 @@ void usb4_home_unlock(u64 *word)
 {
 	unlock_word(word);
 }
-
-/* No queue pairs are made yet whose users could be told. */
-void usb4_home_qp_event(u32 client, u32 ep, u32 event)
-{
-}

@@ -53,9 +53,44 @@ static bool core_rail_gone(struct u4_rail *rail)
 	return last;
 }
 
+/* What has happened on links that have ended, under u4_links_lock. */
+static struct usb4_core_link_status ended;
+
+static void add_status(struct usb4_core_link_status *sum,
+		       const struct u4_link *link)
+{
+	struct usb4_core_link_status status;
+	const u64 *from = (const u64 *)&status;
+	u64 *to = (u64 *)sum;
+	size_t i;
+
+	if (!usb4_core_link_status(u4_core, link->core, &status))
+		return;
+	for (i = 0; i < sizeof(status) / sizeof(u64); i++)
+		to[i] += from[i];
+}
+
+/**
+ * u4_links_count() - what has happened on all links so far
+ * @sum: where to put that
+ */
+void u4_links_count(struct usb4_core_link_status *sum)
+{
+	u32 i;
+
+	mutex_lock(&u4_links_lock);
+	*sum = ended;
+	for (i = 0; i < ARRAY_SIZE(u4_links); i++)
+		if (u4_links[i])
+			add_status(sum, u4_links[i]);
+	mutex_unlock(&u4_links_lock);
+}
+
 static void end_link(struct u4_link *link)
 {
 	u32 i;
+
+	add_status(&ended, link);
 
 	for (i = 0; i < ARRAY_SIZE(u4_links); i++)
 		if (u4_links[i] == link)
@@ -152,7 +187,7 @@ void u4_join_up(struct u4_rail *rail, struct usb4_core_peer *peer)
 	mutex_lock(&u4_links_lock);
 	ret = place_rail(rail, peer);
 	mutex_unlock(&u4_links_lock);
-	wake_up_all(&u4_links_wait);
+	u4_links_changed();
 	WRITE_ONCE(rail->error, ret);
 	if (!ret)
 		return;
@@ -211,6 +246,7 @@ void u4_join_down(struct u4_rail *rail, u32 reason)
 	if (link && last)
 		end_link(link);
 	mutex_unlock(&u4_links_lock);
+	u4_links_changed();
 }
 
 /**

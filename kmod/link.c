@@ -326,5 +326,5 @@ void u4_link_stop(struct u4_link *link)
 	kvfree(link->memory);
 	free_tx(link);
 	kfree(link);
-	wake_up_all(&u4_links_wait);
+	u4_links_changed();
 }

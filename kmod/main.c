@@ -18,6 +18,7 @@
 
 #include "usb4_rdma.h"
 #include "usb4_ring.h"
+#include "verbs.h"
 
 struct usb4_core *u4_core;
 struct usb4_core_limits u4_limits;
@@ -117,10 +118,15 @@ static int __init usb4_rdma_init(void)
 	ret = u4_chardev_init();
 	if (ret)
 		goto err_service;
+	ret = u4_verbs_init();
+	if (ret)
+		goto err_chardev;
 	pr_info("version " U4_VERSION ", this host is " U4_NODE_FMT "\n",
 		u4_node.high, u4_node.low);
 	return 0;
 
+err_chardev:
+	u4_chardev_exit();
 err_service:
 	u4_service_exit();
 err_rails:
@@ -134,7 +140,11 @@ err_core:
 
 static void __exit usb4_rdma_exit(void)
 {
-	/* Nobody has the device open: each open file holds the module. */
+	/*
+	 * Nobody has the device open: each open file holds the module, and so
+	 * does usb4_rdma_ib.ko.
+	 */
+	u4_verbs_exit();
 	u4_chardev_exit();
 	u4_service_exit();
 	u4_rails_exit();

@@ -336,7 +336,7 @@ static void say_refused(struct u4_rail *rail)
 		return;
 	WRITE_ONCE(rail->refused, reason);
 	/* Nobody is to wait for it. */
-	wake_up_all(&u4_links_wait);
+	u4_links_changed();
 	if (!reason)
 		return;
 	if (rail->barred) {
@@ -504,7 +504,7 @@ void u4_rail_free(struct u4_rail *rail)
 	kfree(rail->packet);
 	kvfree(rail->fsm_memory);
 	kfree(rail);
-	wake_up_all(&u4_links_wait);
+	u4_links_changed();
 }
 
 /**

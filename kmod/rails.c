@@ -188,7 +188,7 @@ void u4_rail_chosen(struct u4_rail *rail, const struct u4_link *link)
 		 dev_name(&rail->xd->dev), rail->peer.rate_mbps);
 	trace_u4_rail_up(dev_name(&rail->svc->dev), link->number,
 			 rail->port.index, &rail->peer.node, "up");
-	wake_up_all(&u4_links_wait);
+	u4_links_changed();
 }
 
 void usb4_home_rail_show(u32 number, u64 nonce)
@@ -268,6 +268,52 @@ u32 u4_rails_list(struct u4_peer *peers, u32 room)
 	}
 	spin_unlock(&u4_rails_lock);
 	return count;
+}
+
+/**
+ * u4_rails_find() - the host of a GUID
+ * @guid: the GUID
+ * @node: where to put the host
+ *
+ * Return: whether a cable leads to it.
+ */
+bool u4_rails_find(u64 guid, struct usb4_core_node *node)
+{
+	struct u4_rail *rail;
+	bool found = false;
+
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list) {
+		if (!rail->node_known ||
+		    usb4_core_guid(&rail->peer.node) != guid)
+			continue;
+		*node = rail->peer.node;
+		found = true;
+		break;
+	}
+	spin_unlock(&u4_rails_lock);
+	return found;
+}
+
+/**
+ * u4_rails_sum() - what rails there are that carry data
+ * @count: where to put how many
+ * @rate_mbps: where to put what they are taken to carry together
+ */
+void u4_rails_sum(u32 *count, u64 *rate_mbps)
+{
+	struct u4_rail *rail;
+
+	*count = 0;
+	*rate_mbps = 0;
+	spin_lock(&u4_rails_lock);
+	list_for_each_entry(rail, &u4_rails, list) {
+		if (!rail->link_up)
+			continue;
+		*count += 1;
+		*rate_mbps += rail->peer.rate_mbps;
+	}
+	spin_unlock(&u4_rails_lock);
 }
 
 static void describe(const struct u4_rail *rail, struct usb4_ring_cable *cable)

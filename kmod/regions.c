@@ -99,7 +99,9 @@ int u4_region_make(struct u4_client *client, const struct u4_region_spec *spec,
 		.len = spec->len,
 		.mem = (size_t)mem,
 		.bound = spec->bound,
+		.narrow = spec->narrow,
 		.peer = spec->peer,
+		.pd = spec->pd,
 	};
 	mutex_lock(&client->lock);
 	ret = store_mr(client, &params);

@@ -636,8 +636,8 @@ void usb4_home_lock(u64 *word);
 void usb4_home_unlock(u64 *word);
 
 /*
- * Of a client: cqs.c, regions.c, queues.c, and for now home.c; _wake(),
- * _region_idle() and _qp_event() with a lock held
+ * Of a client: cqs.c, regions.c, queues.c, and of a queue pair: endpoints.c;
+ * _wake(), _region_idle() and _qp_event() with a lock held
  */
 void usb4_home_wake(size_t waker);
 void usb4_home_qp_event(u32 client, u32 ep, u32 event);

@@ -9,6 +9,8 @@
  *                          mutex, around nothing but the list of rails
  *   client->lock           a client's objects, around everything that makes or
  *                          destroys one; mutex
+ *   u4_qps                 queue pairs with work items of their events
+ *                          (endpoints.c); an xarray's spinlock, a leaf
  *   rail->work             a work item does not run twice at a time: the
  *                          state machine, paths and rings of a rail
  *   rings_lock             which rails have rings (rings.c); mutex
@@ -158,6 +160,9 @@ int u4_link_attach(struct u4_link *link, struct u4_port *port,
 void u4_link_detach(struct u4_link *link, struct u4_port *port, bool drain);
 void u4_link_interrupt(struct u4_port *port);
 
+/* join.c */
+void u4_links_count(struct usb4_core_link_status *sum);
+
 /* loop.c */
 int u4_loop_start(void);
 void u4_loop_stop(void);
@@ -185,6 +190,8 @@ struct tb_service *u4_rails_first(struct device *controller,
 bool u4_rails_expect(const struct usb4_core_node *node);
 u32 u4_rails_list(struct u4_peer *peers, u32 room);
 u32 u4_rails_cables(struct usb4_ring_cable *cables, u32 room);
+bool u4_rails_find(u64 guid, struct usb4_core_node *node);
+void u4_rails_sum(u32 *count, u64 *rate_mbps);
 void u4_rails_judge(void);
 
 /* peers.c */
@@ -211,6 +218,9 @@ void u4_sysfs_remove(struct u4_link *link);
 
 /* sysfs_rail.c */
 extern const struct attribute_group *u4_rail_groups[];
+
+/* verbs.c */
+void u4_links_changed(void);
 
 /* chardev.c */
 struct device *u4_chardev_device(void);
