@@ -1,0 +1,405 @@
+//! A queue pair at work: whoever is asked to post, to wait or to look at its memory. It is in this process, or in another
+//! host's (`peer.rs`).
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::mm::ProtFlags;
+use serde::{Deserialize, Serialize};
+use usb4_ring_abi::{CONSUMER_WORD, Entry, FLAGS_WORD, NEED_WAKEUP, Op, PRODUCER_WORD, Rqe, Sqe, sqe_flags, uapi};
+
+use crate::context::{Context, Cq, Gid, Mr, Qp, gid};
+use crate::map::Map;
+use crate::states::{ALL, Change, Kind, PATIENT, Patience, To, modify, state};
+
+/// What counts as hung.
+const HANG: Duration = Duration::from_secs(30);
+
+/// Entries of every queue.
+const DEPTH: u32 = 64;
+
+/// Where entries of a queue begin.
+const ENTRIES: usize = 32;
+
+/// Bytes of the buffer.
+pub(crate) const BUFFER: usize = 4 << 20;
+
+/// Bytes in front of a datagram.
+pub(crate) const GRH: u32 = 40;
+
+/// A queue pair for others.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) gid: Gid,
+    pub(crate) number: u32,
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+}
+
+impl Place {
+    /// Whom to connect to.
+    pub(crate) fn target(&self) -> To {
+        To {
+            gid: self.gid,
+            number: self.number,
+        }
+    }
+}
+
+/// A completion.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Completion {
+    pub(crate) user_data: u64,
+    pub(crate) op: u8,
+    pub(crate) status: u8,
+    pub(crate) flags: u16,
+    pub(crate) len: u32,
+    pub(crate) value: u64,
+    pub(crate) src: u32,
+    pub(crate) ep: u32,
+}
+
+/// What a party is asked for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// A new queue pair, whose peer may do that.
+    Make { kind: Kind, access: u32 },
+    /// To be connected.
+    Connect { gid: Gid, number: u32 },
+    /// To post a receive.
+    Receive { at: usize, len: u32 },
+    /// To wait for a completion.
+    Await,
+    /// Whether there is none.
+    Quiet,
+    /// To send what follows from `seed`, and wait until that is complete.
+    Send { len: u32, seed: u64 },
+    Fill { at: usize, len: usize, seed: u64 },
+    Verify { at: usize, len: usize, seed: u64 },
+    /// A word of the buffer.
+    Word { at: usize },
+    SetWord { at: usize, value: u64 },
+    /// The queue pair's state.
+    State,
+    /// The next asynchronous event's type.
+    Event,
+}
+
+/// What it answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Done,
+    Made(Place),
+    Completion(Completion),
+    Word(u64),
+    State(u8),
+    Failed(String),
+}
+
+/// One.
+pub(crate) struct Party {
+    pub(crate) context: Context,
+    pub(crate) pd: u32,
+    pub(crate) gid: Gid,
+    pub(crate) channel: OwnedFd,
+    pub(crate) cq: Cq,
+    pub(crate) buffer: Map,
+    pub(crate) mr: Mr,
+    pub(crate) qp: Option<Qp>,
+    kind: Kind,
+    sent: u64,
+    posted: u64,
+    got: u64,
+}
+
+impl Party {
+    pub(crate) fn new(device: &str) -> Result<Self> {
+        let context = Context::new(device)?;
+        let pd = context.pd().context("ALLOC_PD")?;
+        let channel = context.channel().context("CREATE_COMP_CHANNEL")?;
+        let cq = context.cq(DEPTH, channel.as_raw_fd())?;
+        let buffer = Map::buffer(BUFFER, ProtFlags::READ | ProtFlags::WRITE)?;
+        let mr = context
+            .reg(pd, buffer.address(), BUFFER as u64, ALL)
+            .context("REG_MR")?;
+        Ok(Self {
+            gid: gid(device)?,
+            context,
+            pd,
+            channel,
+            cq,
+            buffer,
+            mr,
+            qp: None,
+            kind: Kind::Rc,
+            sent: 0,
+            posted: 0,
+            got: 0,
+        })
+    }
+
+    pub(crate) fn handle(&mut self, request: &Request) -> Reply {
+        self.carry_out(request)
+            .unwrap_or_else(|error| Reply::Failed(format!("{error:#}")))
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<Reply> {
+        match *request {
+            Request::Make { kind, access } => return Ok(Reply::Made(self.make(kind, access)?)),
+            Request::Connect { gid, number } => self.connect(To { gid, number }, PATIENT)?,
+            Request::Receive { at, len } => self.receive(at, len)?,
+            Request::Await => return Ok(Reply::Completion(self.wait()?)),
+            Request::Quiet => self.quiet()?,
+            Request::Send { len, seed } => {
+                self.buffer.fill(0, len as usize, seed);
+                let entry = self.entry(Op::Send, 0, len);
+                self.post(&entry)?;
+                return Ok(Reply::Completion(self.wait()?));
+            }
+            Request::Fill { at, len, seed } => self.buffer.fill(at, len, seed),
+            Request::Verify { at, len, seed } => {
+                if let Some(byte) = self.buffer.differs(at, len, seed) {
+                    bail!("byte {byte} of {len} at {at} is wrong");
+                }
+            }
+            Request::Word { at } => return Ok(Reply::Word(self.word(at)?)),
+            Request::SetWord { at, value } => {
+                let word = self.buffer.words().get(at / 8).context("beyond the buffer")?;
+                word.store(value, Ordering::Relaxed);
+            }
+            Request::State => return Ok(Reply::State(self.state()?)),
+            Request::Event => return Ok(Reply::Word(self.event()?)),
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(crate) fn word(&self, at: usize) -> Result<u64> {
+        let word = self.buffer.words().get(at / 8).context("beyond the buffer")?;
+        Ok(word.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn queue_pair(&self) -> Result<&Qp> {
+        self.qp.as_ref().context("there is no queue pair")
+    }
+
+    pub(crate) fn state(&self) -> Result<u8> {
+        state(&self.context, self.queue_pair()?.handle).context("QUERY_QP")
+    }
+
+    pub(crate) fn modify(&self, change: &Change) -> Result<()> {
+        let state = change.state;
+        modify(&self.context, self.queue_pair()?.handle, change).with_context(|| format!("MODIFY_QP to state {state}"))
+    }
+
+    /// A queue pair in place of the one there was, in INIT; completions that are left are of that one.
+    pub(crate) fn make(&mut self, kind: Kind, access: u32) -> Result<Place> {
+        if let Some(old) = self.qp.take() {
+            self.context.destroy_qp(old.handle).context("DESTROY_QP")?;
+        }
+        while self.take().is_some() {}
+        let qp = self.context.qp(kind as u8, self.pd, self.cq.handle, DEPTH)?;
+        (self.sent, self.posted, self.kind) = (0, 0, kind);
+        let number = qp.number;
+        self.qp = Some(qp);
+        self.modify(&Change::init(kind, access))?;
+        Ok(Place {
+            gid: self.gid,
+            number,
+            addr: self.buffer.address(),
+            rkey: self.mr.rkey,
+        })
+    }
+
+    /// To RTR and RTS.
+    pub(crate) fn connect(&self, to: To, patience: Patience) -> Result<()> {
+        self.modify(&Change::rtr(self.kind, to))?;
+        self.modify(&Change::rts(self.kind, patience))
+    }
+
+    /// An entry for bytes at `at` of the buffer.
+    pub(crate) fn entry(&self, op: Op, at: u64, len: u32) -> Sqe {
+        Sqe {
+            op: op.code(),
+            user_data: self.sent,
+            local_addr: self.buffer.address() + at,
+            local_key: self.mr.lkey,
+            len,
+            ..Sqe::default()
+        }
+    }
+
+    /// The same, to or from a peer's memory.
+    pub(crate) fn remote(&self, op: Op, at: u64, len: u32, place: &Place, to: u64) -> Sqe {
+        let mut entry = self.entry(op, at, len);
+        entry.args = [place.addr + to, u64::from(place.rkey), 0, 0];
+        entry
+    }
+
+    fn enter(&self, flags: u32) -> Result<()> {
+        let mut enter = uapi::Enter {
+            flags,
+            ep: self.queue_pair()?.ep,
+            ..uapi::Enter::new()
+        };
+        self.context.call(uapi::IOC_ENTER, &mut enter).context("ENTER")?;
+        Ok(())
+    }
+
+    pub(crate) fn post(&mut self, entry: &Sqe) -> Result<()> {
+        let qp = self.queue_pair()?;
+        put(&qp.sq, self.sent, qp.sq_depth, entry, Sqe::default().to_words().len())?;
+        self.sent += 1;
+        self.queue_pair()?.sq.words()[PRODUCER_WORD].store(self.sent, Ordering::Release);
+        self.enter(uapi::ENTER_SUBMIT | uapi::ENTER_PROGRESS)
+    }
+
+    pub(crate) fn receive(&mut self, at: usize, len: u32) -> Result<()> {
+        let entry = Rqe {
+            user_data: self.posted,
+            addr: self.buffer.address() + at as u64,
+            local_key: self.mr.lkey,
+            len,
+            ..Rqe::default()
+        };
+        let qp = self.queue_pair()?;
+        put(&qp.rq, self.posted, qp.rq_depth, &entry, 4)?;
+        self.posted += 1;
+        let words = self.queue_pair()?.rq.words();
+        words[PRODUCER_WORD].store(self.posted, Ordering::SeqCst);
+        if words[FLAGS_WORD].load(Ordering::SeqCst) & NEED_WAKEUP != 0 {
+            self.enter(uapi::ENTER_SUBMIT)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Completion> {
+        let words = self.cq.map.words();
+        if words[PRODUCER_WORD].load(Ordering::Acquire) == self.got {
+            return None;
+        }
+        let at = usize::try_from(self.got & u64::from(self.cq.depth - 1)).ok()?;
+        let word = |number: usize| {
+            let word = words.get(ENTRIES + 4 * at + number);
+            word.map_or(0, |word| word.load(Ordering::Relaxed))
+        };
+        let [op, status, f0, f1, l0, l1, l2, l3] = word(1).to_le_bytes();
+        let [s0, s1, s2, s3, e0, e1, e2, e3] = word(3).to_le_bytes();
+        let completion = Completion {
+            user_data: word(0),
+            op,
+            status,
+            flags: u16::from_le_bytes([f0, f1]),
+            len: u32::from_le_bytes([l0, l1, l2, l3]),
+            value: word(2),
+            src: u32::from_le_bytes([s0, s1, s2, s3]),
+            ep: u32::from_le_bytes([e0, e1, e2, e3]),
+        };
+        self.got += 1;
+        words[CONSUMER_WORD].store(self.got, Ordering::Release);
+        Some(completion)
+    }
+
+    /// The next completion of the queue pair, driving the device.
+    pub(crate) fn wait(&mut self) -> Result<Completion> {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = self.take() {
+                let number = self.queue_pair()?.number;
+                ensure!(found.ep == number, "{found:?} is not of queue pair {number}");
+                return Ok(found);
+            }
+            ensure!(start.elapsed() < HANG, "no completion within {HANG:?}");
+            self.enter(uapi::ENTER_PROGRESS)?;
+        }
+    }
+
+    fn quiet(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(300) {
+            self.enter(uapi::ENTER_PROGRESS)?;
+            if let Some(found) = self.take() {
+                bail!("{found:?} was not to come");
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the completion channel says that the queue has an entry.
+    pub(crate) fn sleep(&self) -> Result<()> {
+        let read = wait_read(&self.channel, 8)?;
+        ensure!(read == 0x77_u64.to_le_bytes(), "the channel names another queue: {read:?}");
+        Ok(())
+    }
+
+    /// Waits until the device is gone, however long that takes, and sees that everything else is.
+    pub(crate) fn outlive(&mut self) -> Result<()> {
+        /// `IB_EVENT_DEVICE_FATAL`.
+        const GONE: [u8; 4] = 8_u32.to_le_bytes();
+        let mut event = [0; 16];
+        rustix::io::read(&self.context.events, &mut event)?;
+        ensure!(event[8..12] == GONE, "another event: {event:?}");
+        let said = self.context.pd();
+        ensure!(said == Err(Errno::IO), "uverbs goes on: {said:?}");
+        let mut enter = uapi::Enter {
+            flags: uapi::ENTER_SUBMIT,
+            ep: self.queue_pair()?.ep,
+            ..uapi::Enter::new()
+        };
+        let said = self.context.call(uapi::IOC_ENTER, &mut enter);
+        ensure!(said == Err(Errno::NOENT), "the queue pair is there: {said:?}");
+        Ok(())
+    }
+
+    /// Whether the completion channel has said anything.
+    pub(crate) fn has_woken(&self) -> Result<bool> {
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: 100_000_000,
+        };
+        Ok(poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&limit))? == 1)
+    }
+
+    /// The type of the next asynchronous event (`enum ib_event_type`), which is to be the queue pair's.
+    fn event(&self) -> Result<u64> {
+        let read = wait_read(&self.context.events, 16)?;
+        let word = |at: usize| {
+            let bytes = read.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map_or(0, u64::from_le_bytes)
+        };
+        ensure!(word(0) == 0x88, "an event of something else: {read:?}");
+        Ok(word(8) & u64::from(u32::MAX))
+    }
+}
+
+/// Reads `len` bytes as soon as there are some.
+fn wait_read(fd: &OwnedFd, len: usize) -> Result<Vec<u8>> {
+    let limit = Timespec {
+        tv_sec: i64::try_from(HANG.as_secs())?,
+        tv_nsec: 0,
+    };
+    let ready = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit))?;
+    ensure!(ready == 1, "nothing within {HANG:?}");
+    let mut bytes = vec![0; len];
+    let read = rustix::io::read(fd, &mut bytes)?;
+    ensure!(read == len, "{read} bytes, not {len}");
+    Ok(bytes)
+}
+
+/// Writes an entry of `words` words to its place.
+fn put(map: &Map, index: u64, depth: u32, entry: &impl Entry, words: usize) -> Result<()> {
+    let at = usize::try_from(index & u64::from(depth - 1))?;
+    let place = map.words().get(ENTRIES + words * at..).context("the queue is short")?;
+    entry.store(place).context("the queue is short")
+}
+
+/// The immediate data of a SEND or WRITE.
+pub(crate) fn with_immediate(mut entry: Sqe, value: u32) -> Sqe {
+    entry.flags |= sqe_flags::IMM;
+    let [_, _, _, immediate] = &mut entry.args;
+    *immediate = u64::from(value);
+    entry
+}
