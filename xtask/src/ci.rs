@@ -111,6 +111,7 @@ fn steps() -> Vec<Step> {
         step("lab-dkms", 10, own("lab module --dkms")),
         step("lab-stock", 15, own("lab test --suite stock")),
         step("lab-skeleton", 30, own("lab test --suite skeleton")),
+        step("lab-verbs", 15, own("lab test --suite verbs")),
         step("lab-faults", 30, own("lab test --suite faults")),
         step("lab-kmod", 45, own("lab test --suite kmod")),
         step("instructions", 10, own("instructions")),

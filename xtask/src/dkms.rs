@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 /// The module's name and its package's.
 pub(crate) const NAME: &str = "usb4_rdma";
 
+/// The modules; kernels without verbs have the first only.
+pub(crate) const MODULES: [&str; 2] = [NAME, "usb4_rdma_ib"];
+
 /// Of the module and its package: `kmod/dkms.conf` and `U4_VERSION` say the same.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -167,13 +170,19 @@ mod tests {
     fn every_object_that_kbuild_wants_has_its_source_in_the_folder() {
         let names = sources().unwrap();
         let kbuild = fs::read_to_string(root().join("kmod/Kbuild")).unwrap();
-        let (_, list) = kbuild.split_once("usb4_rdma-y :=").unwrap();
-        let list = list.split("\n\n").next().unwrap().replace('\\', " ");
-        let objects: Vec<&str> = list.split_whitespace().filter(|name| *name != "core.o").collect();
-        assert!(objects.len() > 15, "{objects:?}");
-        for object in objects {
-            let source = object.replace(".o", ".c");
-            assert!(names.contains(&source), "{source} is not among {names:?}");
+        for module in MODULES {
+            let (_, list) = kbuild.split_once(&format!("\n{module}-y :=")).unwrap();
+            // A line goes on behind its backslash.
+            let lines = list.split_inclusive('\n');
+            let end = lines.clone().position(|line| !line.ends_with("\\\n")).unwrap();
+            let list: String = lines.take(end + 1).collect();
+            let list = list.replace('\\', " ");
+            let objects: Vec<&str> = list.split_whitespace().filter(|name| *name != "core.o").collect();
+            assert!(objects.len() > 7, "{objects:?}");
+            for object in objects {
+                let source = object.replace(".o", ".c");
+                assert!(names.contains(&source), "{source} is not among {names:?}");
+            }
         }
     }
 }

@@ -54,7 +54,7 @@ const SLAB: &str = "BUG ";
 /// A data race, `in FUNCTION [MODULE] / FUNCTION [MODULE]` (`kernel/kcsan/report.c`). The kernel has many of its own, which
 /// are not looked into.
 const RACE: &str = "BUG: KCSAN: ";
-const OURS: &str = "[usb4_rdma]";
+const OURS: &[&str] = &["[usb4_rdma]", "[usb4_rdma_ib]"];
 
 /// The lines that are complaints, each once.
 pub(crate) fn complaints(lines: &[String]) -> Vec<String> {
@@ -70,7 +70,7 @@ pub(crate) fn complaints(lines: &[String]) -> Vec<String> {
 
 fn is_complaint(line: &str) -> bool {
     if line.contains(RACE) {
-        return line.contains(OURS);
+        return has_any(line, OURS);
     }
     without_time(line).starts_with(SLAB) || has_any(line, COMPLAINTS) && !has_any(line, ANNOUNCEMENTS)
 }

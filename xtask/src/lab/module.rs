@@ -212,12 +212,12 @@ impl<'a> DkmsFolder<'a> {
         }
         task.done("built");
         let made = place.join(release).join("x86_64");
-        let module = made.join("module").join(format!("{}.ko", dkms::NAME));
-        if !module.exists() {
-            bail!("{what}: no module came of it");
+        let modules = dkms::MODULES.map(|name| made.join("module").join(format!("{name}.ko")));
+        if let Some(missing) = modules.iter().find(|module| !module.exists()) {
+            bail!("{what}: there is no {}", missing.display());
         }
         Ok(Built {
-            modules: vec![module],
+            modules: modules.to_vec(),
             warnings: warnings(&said(&made.join("log"))),
         })
     }

@@ -16,6 +16,7 @@ use super::qemu::{Machine, Share};
 use super::shared;
 use super::switch::{self, Switch};
 use super::tree::{Kernel, Tree};
+use crate::dkms;
 use crate::freestanding::Release;
 use crate::interrupt;
 use crate::ui::Task;
@@ -149,7 +150,9 @@ impl Lab {
         }
         if plan.next_module {
             let built = module::build(&tree, &kernel, &root().join("kmod"), Release::Next, &[])?;
-            files.extend(built.modules.into_iter().map(|path| (NEXT_MODULE.into(), path)));
+            let module = format!("{}.ko", dkms::NAME);
+            let modules = built.modules.into_iter().filter(|path| path.ends_with(&module));
+            files.extend(modules.map(|path| (NEXT_MODULE.into(), path)));
         }
         let logs = work().join("lab/logs").join(&plan.name);
         fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;

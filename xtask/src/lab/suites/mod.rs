@@ -17,6 +17,7 @@ pub(super) mod rdma;
 mod skeleton;
 mod stock;
 mod unloaded;
+mod verbs;
 
 use super::debug_kernel::Kind;
 use super::session::{Lab, Plan};
@@ -72,6 +73,8 @@ pub(crate) enum Suite {
     Skeleton,
     /// Our module, complete: faults, rails, neighbours, users.
     Kmod,
+    /// Verbs on our module, without libibverbs.
+    Verbs,
     /// Random faults, while checked bytes cross the cable: with thunderbolt_net, and with our module.
     Faults,
 }
@@ -82,6 +85,7 @@ impl Suite {
             Suite::Stock => stock::GROUPS.iter().collect(),
             Suite::Skeleton => skeleton::GROUPS.iter().collect(),
             Suite::Kmod => kmod::groups(),
+            Suite::Verbs => verbs::GROUPS.iter().collect(),
             Suite::Faults => vec![],
         }
     }
@@ -91,6 +95,7 @@ impl Suite {
             Suite::Stock => "stock",
             Suite::Skeleton => "skeleton",
             Suite::Kmod => "kmod",
+            Suite::Verbs => "verbs",
             Suite::Faults => "faults",
         }
     }
@@ -256,8 +261,11 @@ pub(crate) fn run_group(
     plan.kernel = kernel.to_string();
     (group.plan)(&mut plan);
     plan.parameters = format!("{} {parameters}", plan.parameters).trim().to_string();
-    if let Suite::Skeleton | Suite::Kmod = suite {
+    if let Suite::Skeleton | Suite::Kmod | Suite::Verbs = suite {
         rdma::plan(&mut plan)?;
+    }
+    if let Suite::Verbs = suite {
+        verbs::plan(&mut plan)?;
     }
     let mut lab = None;
     for check in checks {

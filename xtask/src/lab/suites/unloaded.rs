@@ -17,7 +17,7 @@ fn unloaded(lab: &mut Lab) -> Result<Outcome> {
     let mut looked = 0;
     for guest in lab.guests() {
         guest.sh_for(
-            "for module in usb4_rdma thunderbolt_net thunderbolt_stream thunderbolt; do
+            "for module in usb4_rdma_ib usb4_rdma thunderbolt_net thunderbolt_stream thunderbolt; do
                  if [ -e /sys/module/$module ]; then rmmod $module; fi || exit
              done",
             SETTLE,

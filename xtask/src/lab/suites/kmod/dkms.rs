@@ -38,6 +38,11 @@ fn works(lab: &mut Lab) -> Result<Outcome> {
             bail!("the module has no {wanted}: {sections}");
         }
     }
+    // Verbs are built beside it, and found by their device.
+    let verbs = guest.sh("modinfo -F alias usb4_rdma_ib")?;
+    if verbs.trim() != "platform:usb4_rdma_ib" {
+        bail!("the alias of usb4_rdma_ib is {verbs}");
+    }
     // O is an out-of-tree module, E one without a signature; anything else is a complaint.
     let taint = guest.sh("cat /sys/module/usb4_rdma/taint")?;
     if !taint.trim().chars().all(|letter| "OE".contains(letter)) {
