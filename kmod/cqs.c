@@ -161,8 +161,8 @@ bool u4_cq_arm(struct u4_cq *cq, bool solicited)
 	u64 *words = cq->queue->words;
 	u64 flags = solicited ? USB4_RING_ARMED_SOLICITED : USB4_RING_ARMED;
 
-	/* Before the look: who adds an entry sees it, or the entry is seen. */
 	atomic64_or(flags, (atomic64_t *)&words[USB4_RING_FLAGS_WORD]);
+	/* Before the look: who adds an entry sees it, or the entry is seen. */
 	smp_mb__after_atomic();
 	return READ_ONCE(words[USB4_RING_PRODUCER_WORD]) !=
 	       READ_ONCE(words[USB4_RING_CONSUMER_WORD]);

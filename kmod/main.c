@@ -22,7 +22,9 @@
 
 struct usb4_core *u4_core;
 struct usb4_core_limits u4_limits;
+EXPORT_SYMBOL_NS_GPL(u4_limits, "USB4_RDMA");
 struct usb4_core_node u4_node;
+EXPORT_SYMBOL_NS_GPL(u4_node, "USB4_RDMA");
 u64 *u4_notice;
 DECLARE_WAIT_QUEUE_HEAD(u4_links_wait);
 

@@ -401,9 +401,6 @@ void u4_verbs_unwatch(struct notifier_block *watcher)
 }
 EXPORT_SYMBOL_NS_GPL(u4_verbs_unwatch, "USB4_RDMA");
 
-EXPORT_SYMBOL_NS_GPL(u4_node, "USB4_RDMA");
-EXPORT_SYMBOL_NS_GPL(u4_limits, "USB4_RDMA");
-
 /**
  * u4_verbs_init() - offer verbs
  *

@@ -160,7 +160,10 @@ fn port(lab: &mut Lab) -> Result<Outcome> {
     };
     until(lab.guest(0)?, "4: ACTIVE")?;
     let rate = lab.guest(0)?.sh(&format!("cat {PORT}/rate"))?;
-    let gigabits = rate.split(' ').next().and_then(|number| number.parse::<f64>().ok());
+    let gigabits = rate
+        .split(' ')
+        .next()
+        .and_then(|number| number.parse::<f64>().ok());
     let carried = lab.guest(0)?.sh("usb4ctl devices --json")?;
     let carried: serde_json::Value = serde_json::from_str(&carried).context("usb4ctl devices --json")?;
     let mbps = rates(&carried);
@@ -242,7 +245,10 @@ fn unload(lab: &mut Lab) -> Result<Outcome> {
         bail!("while verbs are there, rmmod usb4_rdma says: {refused}");
     }
     let mut holder = Holder::of(guest.start(&["usb4-uverbs", "--hold"])?)?;
-    guest.sh_for("rmmod usb4_rdma_ib && [ ! -e /sys/class/infiniband/usb4_0 ]", SETTLE)?;
+    guest.sh_for(
+        "rmmod usb4_rdma_ib && [ ! -e /sys/class/infiniband/usb4_0 ]",
+        SETTLE,
+    )?;
     holder.says("let go")?;
     let refused = guest.run("rmmod usb4_rdma", SETTLE)?;
     if refused.ok() {
@@ -253,5 +259,8 @@ fn unload(lab: &mut Lab) -> Result<Outcome> {
     guest.sh("modprobe usb4_rdma")?;
     load_verbs(guest)?;
     let text = guest.sh_for("usb4-uverbs --filter rc_sends", LONG)?;
-    seen(format!("unloaded in use, and loaded again: {}", rdma::verdict(&text)?))
+    seen(format!(
+        "unloaded in use, and loaded again: {}",
+        rdma::verdict(&text)?
+    ))
 }

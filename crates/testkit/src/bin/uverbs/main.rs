@@ -180,7 +180,10 @@ fn run() -> Result<()> {
     }
     let Tally { passed, failed } = tally;
     let device = &arguments.device;
-    writeln!(std::io::stdout(), "uverbs {device}: {passed} passed, {failed} failed")?;
+    writeln!(
+        std::io::stdout(),
+        "uverbs {device}: {passed} passed, {failed} failed"
+    )?;
     ensure!(passed + failed > 0, "no check matches {:?}", arguments.filter);
     ensure!(failed == 0, "{failed} checks failed");
     Ok(())

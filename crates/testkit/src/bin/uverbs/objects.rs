@@ -39,13 +39,22 @@ pub(crate) fn the_device_says_what_a_client_may_have(device: &str) -> Result<()>
     ] {
         ensure!(said.u32(at) == want, "{what} is {}, not {want}", said.u32(at));
     }
-    ensure!(context.ring_abi == ABI_VERSION, "the ring ABI is {}", context.ring_abi);
+    ensure!(
+        context.ring_abi == ABI_VERSION,
+        "the ring ABI is {}",
+        context.ring_abi
+    );
     ensure!(
         context.notice == (info.notice_offset, info.notice_bytes),
         "the notice page is at {:?}",
         context.notice
     );
-    Map::with(&context.ring, context.notice.0, u64::from(context.notice.1), ProtFlags::READ)?;
+    Map::with(
+        &context.ring,
+        context.notice.0,
+        u64::from(context.notice.1),
+        ProtFlags::READ,
+    )?;
     Ok(())
 }
 
@@ -79,11 +88,23 @@ pub(crate) fn queues_have_limits(device: &str) -> Result<()> {
     ensure!(cq.depth == 128, "a queue of 100 has {}", cq.depth);
     let pd = context.pd()?;
     let rc = Kind::Rc as u8;
-    refused("too many requests", context.try_qp(rc, pd, cq.handle, depth + 1, 1), Errno::INVAL)?;
-    refused("too many elements", context.try_qp(rc, pd, cq.handle, 1, 2), Errno::INVAL)?;
+    refused(
+        "too many requests",
+        context.try_qp(rc, pd, cq.handle, depth + 1, 1),
+        Errno::INVAL,
+    )?;
+    refused(
+        "too many elements",
+        context.try_qp(rc, pd, cq.handle, 1, 2),
+        Errno::INVAL,
+    )?;
     let qp = context.qp(rc, pd, cq.handle, 5)?;
     ensure!((qp.sq_depth, qp.rq_depth) == (8, 8), "queues of 5 are others");
-    ensure!(qp.number > 1 && qp.number < 1 << 24, "the number is {}", qp.number);
+    ensure!(
+        qp.number > 1 && qp.number < 1 << 24,
+        "the number is {}",
+        qp.number
+    );
     refused("a queue in use", context.destroy_cq(cq.handle), Errno::BUSY)?;
     refused("a domain in use", context.dealloc_pd(pd), Errno::BUSY)?;
     context.destroy_qp(qp.handle)?;
@@ -104,7 +125,11 @@ pub(crate) fn what_there_is_not_is_refused(device: &str) -> Result<()> {
     let qp = context.qp(Kind::Rc as u8, pd, cq.handle, 8)?;
     let post = Command::with_answer(Number::PostSend, 4);
     let post = post.u32(qp.handle).u32(0).u32(0).u32(64);
-    refused("a send through uverbs", post.run(&context.uverbs), Errno::OPNOTSUPP)?;
+    refused(
+        "a send through uverbs",
+        post.run(&context.uverbs),
+        Errno::OPNOTSUPP,
+    )?;
     refused(
         "a mapping of the uverbs device",
         Map::new(&context.uverbs, 0, 4096),
@@ -143,9 +168,16 @@ pub(crate) fn transitions_are_checked(device: &str) -> Result<()> {
     };
     let early = modify(&context, qp, &Change::rtr(Kind::Rc, to));
     refused("RESET to RTR", early, Errno::INVAL)?;
-    refused("without a port", modify(&context, qp, &Change::to(INIT)), Errno::INVAL)?;
+    refused(
+        "without a port",
+        modify(&context, qp, &Change::to(INIT)),
+        Errno::INVAL,
+    )?;
     modify(&context, qp, &Change::init(Kind::Rc, ALL))?;
-    let far = To { gid: [0xfe; 16], ..to };
+    let far = To {
+        gid: [0xfe; 16],
+        ..to
+    };
     let said = modify(&context, qp, &Change::rtr(Kind::Rc, far));
     refused("a host that is not there", said, Errno::HOSTUNREACH)?;
     let mut greedy = Change::rtr(Kind::Rc, to);
@@ -171,19 +203,42 @@ pub(crate) fn memory_that_is_not_there_is_refused(device: &str) -> Result<()> {
     let buffer = Map::buffer(8192, ProtFlags::READ | ProtFlags::WRITE)?;
     let fixed = Map::buffer(8192, ProtFlags::READ)?;
     let at = buffer.address();
-    refused("nothing", context.reg(pd, 0x1000, 4096, LOCAL_WRITE), Errno::FAULT)?;
+    refused(
+        "nothing",
+        context.reg(pd, 0x1000, 4096, LOCAL_WRITE),
+        Errno::FAULT,
+    )?;
     refused("no bytes", context.reg(pd, at, 0, LOCAL_WRITE), Errno::INVAL)?;
-    refused("writing what is to be read", context.reg(pd, fixed.address(), 8192, LOCAL_WRITE), Errno::FAULT)?;
-    refused("remote writes only", context.reg(pd, at, 8192, REMOTE_WRITE), Errno::INVAL)?;
+    refused(
+        "writing what is to be read",
+        context.reg(pd, fixed.address(), 8192, LOCAL_WRITE),
+        Errno::FAULT,
+    )?;
+    refused(
+        "remote writes only",
+        context.reg(pd, at, 8192, REMOTE_WRITE),
+        Errno::INVAL,
+    )?;
     // On demand; a memory window's.
     for flag in [1 << 6, 1 << 4] {
         let said = context.reg(pd, at, 8192, flag | LOCAL_WRITE).map(drop);
         ensure!(said.is_err(), "access {flag:#x}: {said:?}");
     }
-    refused("an address in another page", context.reg_as(pd, at, 1, 8192, ALL), Errno::INVAL)?;
-    let read = context.reg(pd, fixed.address(), 8192, 0).context("memory to be read")?;
-    let named = context.reg_as(pd, at, 0x7_0000, 8192, ALL).context("memory by another name")?;
-    ensure!(read.lkey != named.lkey && read.rkey != named.rkey, "two regions have a key in common");
+    refused(
+        "an address in another page",
+        context.reg_as(pd, at, 1, 8192, ALL),
+        Errno::INVAL,
+    )?;
+    let read = context
+        .reg(pd, fixed.address(), 8192, 0)
+        .context("memory to be read")?;
+    let named = context
+        .reg_as(pd, at, 0x7_0000, 8192, ALL)
+        .context("memory by another name")?;
+    ensure!(
+        read.lkey != named.lkey && read.rkey != named.rkey,
+        "two regions have a key in common"
+    );
     for mr in [read, named] {
         context.dereg(mr.handle)?;
     }
@@ -198,9 +253,17 @@ pub(crate) fn the_ring_descriptor_makes_nothing(device: &str) -> Result<()> {
         event_fd: -1,
         ..uapi::CreateCq::new()
     };
-    refused("CREATE_CQ", context.call(uapi::IOC_CREATE_CQ, &mut cq), Errno::PERM)?;
+    refused(
+        "CREATE_CQ",
+        context.call(uapi::IOC_CREATE_CQ, &mut cq),
+        Errno::PERM,
+    )?;
     let mut ep = uapi::CreateEp::new();
-    refused("CREATE_EP", context.call(uapi::IOC_CREATE_EP, &mut ep), Errno::PERM)?;
+    refused(
+        "CREATE_EP",
+        context.call(uapi::IOC_CREATE_EP, &mut ep),
+        Errno::PERM,
+    )?;
     let mut mr = uapi::RegMr::new();
     refused("REG_MR", context.call(uapi::IOC_REG_MR, &mut mr), Errno::PERM)?;
     let mut gone = uapi::Destroy::new();
@@ -212,9 +275,17 @@ pub(crate) fn the_ring_descriptor_makes_nothing(device: &str) -> Result<()> {
     let mut peers = uapi::Peers::new();
     refused("PEERS", context.call(uapi::IOC_PEERS, &mut peers), Errno::PERM)?;
     let mut rules = uapi::Rules::new();
-    refused("SET_RULES", context.call(uapi::IOC_SET_RULES, &mut rules), Errno::PERM)?;
+    refused(
+        "SET_RULES",
+        context.call(uapi::IOC_SET_RULES, &mut rules),
+        Errno::PERM,
+    )?;
     let mut ah = uapi::CreateAh::new();
-    refused("CREATE_AH", context.call(uapi::IOC_CREATE_AH, &mut ah), Errno::NOENT)?;
+    refused(
+        "CREATE_AH",
+        context.call(uapi::IOC_CREATE_AH, &mut ah),
+        Errno::NOENT,
+    )?;
     let mut enter = uapi::Enter {
         flags: uapi::ENTER_PROGRESS,
         ..uapi::Enter::new()

@@ -10,7 +10,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use serde::{Deserialize, Serialize};
-use usb4_ring_abi::{CONSUMER_WORD, Entry, FLAGS_WORD, NEED_WAKEUP, Op, PRODUCER_WORD, Rqe, Sqe, sqe_flags, uapi};
+use usb4_ring_abi::{
+    CONSUMER_WORD, Entry, FLAGS_WORD, NEED_WAKEUP, Op, PRODUCER_WORD, Rqe, Sqe, sqe_flags, uapi,
+};
 
 use crate::context::{Context, Cq, Gid, Mr, Qp, gid};
 use crate::map::Map;
@@ -67,22 +69,47 @@ pub(crate) struct Completion {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// A new queue pair, whose peer may do that.
-    Make { kind: Kind, access: u32 },
+    Make {
+        kind: Kind,
+        access: u32,
+    },
     /// To be connected.
-    Connect { gid: Gid, number: u32 },
+    Connect {
+        gid: Gid,
+        number: u32,
+    },
     /// To post a receive.
-    Receive { at: usize, len: u32 },
+    Receive {
+        at: usize,
+        len: u32,
+    },
     /// To wait for a completion.
     Await,
     /// Whether there is none.
     Quiet,
     /// To send what follows from `seed`, and wait until that is complete.
-    Send { len: u32, seed: u64 },
-    Fill { at: usize, len: usize, seed: u64 },
-    Verify { at: usize, len: usize, seed: u64 },
+    Send {
+        len: u32,
+        seed: u64,
+    },
+    Fill {
+        at: usize,
+        len: usize,
+        seed: u64,
+    },
+    Verify {
+        at: usize,
+        len: usize,
+        seed: u64,
+    },
     /// A word of the buffer.
-    Word { at: usize },
-    SetWord { at: usize, value: u64 },
+    Word {
+        at: usize,
+    },
+    SetWord {
+        at: usize,
+        value: u64,
+    },
     /// The queue pair's state.
     State,
     /// The next asynchronous event's type.
@@ -192,7 +219,8 @@ impl Party {
 
     pub(crate) fn modify(&self, change: &Change) -> Result<()> {
         let state = change.state;
-        modify(&self.context, self.queue_pair()?.handle, change).with_context(|| format!("MODIFY_QP to state {state}"))
+        modify(&self.context, self.queue_pair()?.handle, change)
+            .with_context(|| format!("MODIFY_QP to state {state}"))
     }
 
     /// A queue pair in place of the one there was, in INIT; completions that are left are of that one.
@@ -251,7 +279,13 @@ impl Party {
 
     pub(crate) fn post(&mut self, entry: &Sqe) -> Result<()> {
         let qp = self.queue_pair()?;
-        put(&qp.sq, self.sent, qp.sq_depth, entry, Sqe::default().to_words().len())?;
+        put(
+            &qp.sq,
+            self.sent,
+            qp.sq_depth,
+            entry,
+            Sqe::default().to_words().len(),
+        )?;
         self.sent += 1;
         self.queue_pair()?.sq.words()[PRODUCER_WORD].store(self.sent, Ordering::Release);
         self.enter(uapi::ENTER_SUBMIT | uapi::ENTER_PROGRESS)
@@ -331,7 +365,10 @@ impl Party {
     /// Sleeps until the completion channel says that the queue has an entry.
     pub(crate) fn sleep(&self) -> Result<()> {
         let read = wait_read(&self.channel, 8)?;
-        ensure!(read == 0x77_u64.to_le_bytes(), "the channel names another queue: {read:?}");
+        ensure!(
+            read == 0x77_u64.to_le_bytes(),
+            "the channel names another queue: {read:?}"
+        );
         Ok(())
     }
 
@@ -392,7 +429,10 @@ fn wait_read(fd: &OwnedFd, len: usize) -> Result<Vec<u8>> {
 /// Writes an entry of `words` words to its place.
 fn put(map: &Map, index: u64, depth: u32, entry: &impl Entry, words: usize) -> Result<()> {
     let at = usize::try_from(index & u64::from(depth - 1))?;
-    let place = map.words().get(ENTRIES + words * at..).context("the queue is short")?;
+    let place = map
+        .words()
+        .get(ENTRIES + words * at..)
+        .context("the queue is short")?;
     entry.store(place).context("the queue is short")
 }
 

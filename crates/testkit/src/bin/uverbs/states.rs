@@ -102,7 +102,11 @@ impl Change {
 
     /// RESET to INIT.
     pub(crate) fn init(kind: Kind, access: u32) -> Self {
-        let more = if kind == Kind::Ud { QKEY_GIVEN } else { ACCESS_FLAGS };
+        let more = if kind == Kind::Ud {
+            QKEY_GIVEN
+        } else {
+            ACCESS_FLAGS
+        };
         let mut change = Self::to(INIT);
         change.mask |= PKEY_INDEX | PORT_NUMBER | more;
         change.access = access;
@@ -148,7 +152,10 @@ pub(crate) fn modify(context: &Context, qp: u32, change: &Change) -> Result<(), 
     // No event when drained; reads; RNR timer of 0.64 ms; port.
     let command = command.u8(0).u8(change.reads).u8(change.reads).u8(12).u8(PORT);
     let patience = &change.patience;
-    let command = command.u8(patience.timeout).u8(patience.retries).u8(patience.rnr_retries);
+    let command = command
+        .u8(patience.timeout)
+        .u8(patience.retries)
+        .u8(patience.rnr_retries);
     command.zeros(4).run(&context.uverbs).map(drop)
 }
 

@@ -41,7 +41,11 @@ fn succeeded(completion: &Completion) -> Result<()> {
 
 /// Sends `len` bytes into a receive of the peer's; returns both completions, the receiver's last.
 fn send(me: &mut Party, peer: &mut Peer, len: u32, seed: u64) -> Result<[Completion; 2]> {
-    peer.done(&Request::Fill { at: INBOX, len: len as usize, seed: !seed })?;
+    peer.done(&Request::Fill {
+        at: INBOX,
+        len: len as usize,
+        seed: !seed,
+    })?;
     peer.done(&Request::Receive { at: INBOX, len })?;
     me.buffer.fill(0, len as usize, seed);
     let entry = me.entry(Op::Send, 0, len);
@@ -50,8 +54,15 @@ fn send(me: &mut Party, peer: &mut Peer, len: u32, seed: u64) -> Result<[Complet
     let received = peer.completion(&Request::Await)?;
     succeeded(&sent)?;
     succeeded(&received)?;
-    ensure!(received.flags & cqe_flags::RECV != 0 && received.len == len, "{received:?}");
-    peer.done(&Request::Verify { at: INBOX, len: len as usize, seed })?;
+    ensure!(
+        received.flags & cqe_flags::RECV != 0 && received.len == len,
+        "{received:?}"
+    );
+    peer.done(&Request::Verify {
+        at: INBOX,
+        len: len as usize,
+        seed,
+    })?;
     Ok([sent, received])
 }
 
@@ -94,19 +105,34 @@ pub(crate) fn rc_immediates_arrive(me: &mut Party, peer: &mut Peer) -> Result<()
     succeeded(&me.wait()?)?;
     let received = peer.completion(&Request::Await)?;
     let flags = cqe_flags::IMM | cqe_flags::RECV | cqe_flags::WRITE_IMM;
-    ensure!(received.flags & flags == flags && received.value == 5, "{received:?}");
-    peer.done(&Request::Verify { at: INBOX, len: 100, seed: 7 })
+    ensure!(
+        received.flags & flags == flags && received.value == 5,
+        "{received:?}"
+    );
+    peer.done(&Request::Verify {
+        at: INBOX,
+        len: 100,
+        seed: 7,
+    })
 }
 
 pub(crate) fn rc_writes_arrive_whole(me: &mut Party, peer: &mut Peer) -> Result<()> {
     let place = joined(me, peer, Kind::Rc, ALL)?;
     for (seed, len) in [(10, 1), (11, 4096), (12, LONG)] {
-        peer.done(&Request::Fill { at: INBOX, len: len as usize, seed: 99 })?;
+        peer.done(&Request::Fill {
+            at: INBOX,
+            len: len as usize,
+            seed: 99,
+        })?;
         me.buffer.fill(0, len as usize, seed);
         let entry = me.remote(Op::Write, 0, len, &place, INBOX as u64);
         me.post(&entry)?;
         succeeded(&me.wait()?)?;
-        peer.done(&Request::Verify { at: INBOX, len: len as usize, seed })?;
+        peer.done(&Request::Verify {
+            at: INBOX,
+            len: len as usize,
+            seed,
+        })?;
     }
     Ok(())
 }
@@ -114,7 +140,11 @@ pub(crate) fn rc_writes_arrive_whole(me: &mut Party, peer: &mut Peer) -> Result<
 pub(crate) fn rc_reads_arrive_whole(me: &mut Party, peer: &mut Peer) -> Result<()> {
     let place = joined(me, peer, Kind::Rc, ALL)?;
     for (seed, len) in [(20, 1), (21, 4096), (22, LONG)] {
-        peer.done(&Request::Fill { at: 0, len: len as usize, seed })?;
+        peer.done(&Request::Fill {
+            at: 0,
+            len: len as usize,
+            seed,
+        })?;
         me.buffer.fill(INBOX, len as usize, 99);
         let entry = me.remote(Op::Read, INBOX as u64, len, &place, 0);
         me.post(&entry)?;
@@ -138,7 +168,11 @@ pub(crate) fn rc_atomics_give_the_old_value(me: &mut Party, peer: &mut Peer) -> 
         [_, _, swap.args[2], swap.args[3]] = [0, 0, 7, compare];
         me.post(&swap)?;
         succeeded(&me.wait()?)?;
-        ensure!(me.word(0)? == found, "the old value is {}, not {found}", me.word(0)?);
+        ensure!(
+            me.word(0)? == found,
+            "the old value is {}, not {found}",
+            me.word(0)?
+        );
     }
     let left = peer.number(&Request::Word { at: 8 })?;
     ensure!(left == 7, "the word is {left} at the end");
@@ -149,7 +183,11 @@ pub(crate) fn rc_atomics_give_the_old_value(me: &mut Party, peer: &mut Peer) -> 
 pub(crate) fn rc_access_is_checked(me: &mut Party, peer: &mut Peer) -> Result<()> {
     let place = joined(me, peer, Kind::Rc, REMOTE_READ)?;
     peer.done(&Request::Receive { at: INBOX, len: 8 })?;
-    peer.done(&Request::Fill { at: INBOX, len: 64, seed: 30 })?;
+    peer.done(&Request::Fill {
+        at: INBOX,
+        len: 64,
+        seed: 30,
+    })?;
     let entry = me.remote(Op::Write, 0, 64, &place, INBOX as u64);
     me.post(&entry)?;
     let refused = me.wait()?;
@@ -161,7 +199,11 @@ pub(crate) fn rc_access_is_checked(me: &mut Party, peer: &mut Peer) -> Result<()
     ensure!(state == u64::from(ERR), "the peer is in state {state}");
     let event = peer.number(&Request::Event)?;
     ensure!(event == QP_ACCESS_ERR, "the peer has event {event}");
-    peer.done(&Request::Verify { at: INBOX, len: 64, seed: 30 })
+    peer.done(&Request::Verify {
+        at: INBOX,
+        len: 64,
+        seed: 30,
+    })
 }
 
 /// A key of another protection domain's is none.
@@ -195,7 +237,11 @@ pub(crate) fn rc_waits_for_a_peer_that_is_not_ready(me: &mut Party, peer: &mut P
     peer.connect_to(mine.gid, mine.number)?;
     succeeded(&me.wait()?)?;
     succeeded(&peer.completion(&Request::Await)?)?;
-    peer.done(&Request::Verify { at: INBOX, len: 64, seed: 40 })
+    peer.done(&Request::Verify {
+        at: INBOX,
+        len: 64,
+        seed: 40,
+    })
 }
 
 /// What it sends to a queue pair that is not ready, or has no receive, fails in its time.
@@ -314,7 +360,11 @@ pub(crate) fn uc_sends_and_writes_arrive(me: &mut Party, peer: &mut Peer) -> Res
     me.post(&entry)?;
     succeeded(&me.wait()?)?;
     succeeded(&peer.completion(&Request::Await)?)?;
-    peer.done(&Request::Verify { at: INBOX, len: 5000, seed: 61 })
+    peer.done(&Request::Verify {
+        at: INBOX,
+        len: 5000,
+        seed: 61,
+    })
 }
 
 /// What a UC queue pair sends without a receive is dropped, and what follows is not.
@@ -353,7 +403,10 @@ pub(crate) fn ud_datagrams_arrive_with_their_sender(me: &mut Party, peer: &mut P
     let (ah, _) = datagrams(me, peer)?;
     let number = me.queue_pair()?.number;
     for (seed, len) in [(70, 1), (71, 2048), (72, 4096)] {
-        peer.done(&Request::Receive { at: INBOX, len: len + GRH })?;
+        peer.done(&Request::Receive {
+            at: INBOX,
+            len: len + GRH,
+        })?;
         me.buffer.fill(0, len as usize, seed);
         let mut entry = me.entry(Op::Send, 0, len);
         entry.ah = ah;
@@ -362,9 +415,16 @@ pub(crate) fn ud_datagrams_arrive_with_their_sender(me: &mut Party, peer: &mut P
         succeeded(&me.wait()?)?;
         let received = peer.completion(&Request::Await)?;
         succeeded(&received)?;
-        ensure!(received.len == len + GRH && received.src == number, "{received:?}");
+        ensure!(
+            received.len == len + GRH && received.src == number,
+            "{received:?}"
+        );
         let at = INBOX + GRH as usize;
-        peer.done(&Request::Verify { at, len: len as usize, seed })?;
+        peer.done(&Request::Verify {
+            at,
+            len: len as usize,
+            seed,
+        })?;
     }
     Ok(())
 }
@@ -372,7 +432,10 @@ pub(crate) fn ud_datagrams_arrive_with_their_sender(me: &mut Party, peer: &mut P
 /// A datagram with another Q_Key is dropped, and takes no receive.
 pub(crate) fn ud_keys_are_checked(me: &mut Party, peer: &mut Peer) -> Result<()> {
     let (ah, _) = datagrams(me, peer)?;
-    peer.done(&Request::Receive { at: INBOX, len: 64 + GRH })?;
+    peer.done(&Request::Receive {
+        at: INBOX,
+        len: 64 + GRH,
+    })?;
     for (key, seed) in [(QKEY ^ 1, 73), (QKEY, 74)] {
         me.buffer.fill(0, 64, seed);
         let mut entry = me.entry(Op::Send, 0, 64);
@@ -386,5 +449,9 @@ pub(crate) fn ud_keys_are_checked(me: &mut Party, peer: &mut Peer) -> Result<()>
     }
     succeeded(&peer.completion(&Request::Await)?)?;
     let at = INBOX + GRH as usize;
-    peer.done(&Request::Verify { at, len: 64, seed: 74 })
+    peer.done(&Request::Verify {
+        at,
+        len: 64,
+        seed: 74,
+    })
 }
