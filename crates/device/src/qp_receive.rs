@@ -75,6 +75,7 @@ impl<H: Home> LinkHost<'_, H> {
     }
 
     /// Takes a queue pair's next receive for a message of `len` bytes.
+    #[inline(never)]
     pub(crate) fn take_qp_receive(
         &self,
         slot: &EndpointSlot<H>,

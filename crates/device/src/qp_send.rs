@@ -24,6 +24,7 @@ pub(crate) mod word {
 
 impl<H: Home> Device<H> {
     /// An entry of a queue pair as one that the wire knows; FENCE stays.
+    #[inline(never)]
     pub(crate) fn qp_entry<'a>(
         &'a self,
         tx: &mut Tx<H>,

@@ -298,9 +298,12 @@ impl<H: Home> Device<H> {
                     local,
                     len: sqe.len,
                 };
-                match session.link().map_or(Err(PostError::Down), |link| {
-                    link.post_fenced(now, flow, work, sqe.flags & sqe_flags::FENCE != 0)
-                }) {
+                let fenced = sqe.flags & sqe_flags::FENCE != 0;
+                let posted = match session.link() {
+                    Some(link) => link.post_fenced(now, flow, work, fenced),
+                    None => Err(PostError::Down),
+                };
+                match posted {
                     Ok(()) => {
                         slot.begin();
                         return Taken::Done;
