@@ -156,7 +156,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
     }
 
     /// A reference for the owner's own entry, which reads `len` bytes at `addr`, or `writes`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acquire_local(
         &self,
         domain: Domain,

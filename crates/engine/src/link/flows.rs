@@ -136,7 +136,7 @@ impl Link {
     ///
     /// # Errors
     /// As [`Link::post`].
-    #[inline]
+    #[inline(always)]
     pub fn post_fenced(
         &mut self,
         now: Nanos,
