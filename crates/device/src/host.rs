@@ -358,6 +358,7 @@ impl<H: Home> Device<H> {
     }
 
     /// The next receive, if there is one; else the client's next one will be noticed.
+    #[inline(always)]
     pub(crate) fn peek_receive(
         &self,
         slot: &EndpointSlot<H>,
@@ -379,6 +380,7 @@ impl<H: Home> Device<H> {
         })
     }
 
+    #[inline(always)]
     pub(crate) fn reserve_receive(
         &self,
         slot: &EndpointSlot<H>,
@@ -406,6 +408,7 @@ impl<H: Home> Device<H> {
     }
 
     /// The buffer of a receive, referenced; `None` if it is not the client's.
+    #[inline(always)]
     pub(crate) fn receive_buffer(&self, rx: &Rx<H>, rqe: &Rqe) -> Option<MemAt> {
         rqe.check().ok()?;
         if rqe.len == 0 {

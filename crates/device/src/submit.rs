@@ -248,21 +248,41 @@ impl<H: Home> Device<H> {
             | EndpointState::Receiving
             | EndpointState::Draining => return Taken::Held,
         }
-        let own;
-        let (op, sqe) = if tx.op_flags & QP == 0 {
-            match sqe.check() {
-                Ok(op) => (op, sqe),
-                Err(_) => return self.refuse(slot, tx, sqe, CqeStatus::Invalid),
-            }
-        } else {
-            match self.qp_entry(tx, session, sqe) {
-                Ok((op, entry)) => {
-                    own = entry;
-                    (op, &own)
-                }
-                Err(status) => return self.refuse(slot, tx, sqe, status),
-            }
-        };
+        if tx.op_flags & QP != 0 {
+            return self.take_of_qp(slot, tx, session, sqe, now);
+        }
+        match sqe.check() {
+            Ok(op) => self.begin(slot, tx, session, (op, sqe), now),
+            Err(_) => self.refuse(slot, tx, sqe, CqeStatus::Invalid),
+        }
+    }
+
+    /// The same for a queue pair's. Apart, so that entries of other endpoints need not be copied.
+    #[inline(never)]
+    fn take_of_qp<'a>(
+        &'a self,
+        slot: &EndpointSlot<H>,
+        tx: &mut Tx<H>,
+        session: &mut Session<'a, H>,
+        sqe: &Sqe,
+        now: Nanos,
+    ) -> Taken {
+        match self.qp_entry(tx, session, sqe) {
+            Ok((op, entry)) => self.begin(slot, tx, session, (op, &entry), now),
+            Err(status) => self.refuse(slot, tx, sqe, status),
+        }
+    }
+
+    /// Gives a link the work that a valid entry stands for.
+    #[inline(always)]
+    fn begin<'a>(
+        &'a self,
+        slot: &EndpointSlot<H>,
+        tx: &mut Tx<H>,
+        session: &mut Session<'a, H>,
+        (op, sqe): (OpCode, &Sqe),
+        now: Nanos,
+    ) -> Taken {
         let flow = match self.flow(tx, session, sqe.ah, now) {
             Ok(flow) => flow,
             Err(NoFlow::Yet) => return Taken::Flowless,
@@ -348,7 +368,7 @@ impl<H: Home> Device<H> {
     }
 
     /// The flow behind an address handle, opened if need be; the session then holds its link.
-    #[inline]
+    #[inline(always)]
     fn flow<'a>(
         &'a self,
         tx: &mut Tx<H>,
@@ -399,7 +419,7 @@ impl<H: Home> Device<H> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn local_buffer(&self, tx: &Tx<H>, op: OpCode, sqe: &Sqe) -> Result<Option<MemAt>, CqeStatus> {
         if sqe.len == 0 {
             return Ok(None);

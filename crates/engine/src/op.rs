@@ -210,7 +210,7 @@ impl Ops {
     }
 
     /// Puts work into a free operation.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc(&mut self, flow: u32, work: &Work, total: u32, fenced: bool) -> Option<u32> {
         let index = self.free.pop(&mut self.slab)?;
         let op = at_mut(&mut self.slab, index)?;

@@ -267,7 +267,7 @@ impl Link {
 }
 
 /// Bytes of the message, if the work is valid.
-#[inline]
+#[inline(always)]
 fn length_of(work: &Work) -> Option<u32> {
     let prefix_len = match work.op {
         Operation::Send {
