@@ -210,21 +210,21 @@ pub struct EndpointConfig<H: Home> {
 pub enum EndpointState {
     /// Connected kind, before [`crate::Device::connect`].
     Unconnected,
-    /// It works. Queue pairs: [`QpState::Rts`].
+    /// It works. Queue pairs: [`crate::QpState::Rts`].
     Ready,
     /// Connected kind and queue pairs, after an error: everything is flushed until it is reset.
     Error,
     /// Its queues were corrupted by the client: everything is flushed, for good.
     Killed,
-    /// Queue pairs: [`QpState::Reset`].
+    /// Queue pairs: [`crate::QpState::Reset`].
     Reset,
-    /// Queue pairs: [`QpState::Init`].
+    /// Queue pairs: [`crate::QpState::Init`].
     Init,
-    /// Queue pairs: [`QpState::Rtr`].
+    /// Queue pairs: [`crate::QpState::Rtr`].
     Receiving,
-    /// Queue pairs: [`QpState::Sqd`].
+    /// Queue pairs: [`crate::QpState::Sqd`].
     Draining,
-    /// Queue pairs: [`QpState::Sqe`].
+    /// Queue pairs: [`crate::QpState::Sqe`].
     SendError,
 }
 

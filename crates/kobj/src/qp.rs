@@ -1,9 +1,11 @@
 //! Queue pairs: what verbs make of endpoints. Numbers are those of the kernel's `ib_verbs.h`.
 
-use usb4_device::{Access, ClientId, CqId, EndpointId, QpAttr, QpConfig, QpEvent, QpInfo, QpKind, QpState};
+use usb4_device::{
+    Access, ClientId, CqId, EndpointId, QpAttr as Change, QpConfig, QpEvent, QpInfo, QpKind, QpState,
+};
 use usb4_engine::NodeId;
 
-use crate::abi::{self, EpParams, Node};
+use crate::abi::{EpParams, Node, QpAttr};
 use crate::arena::Arena;
 use crate::device::Core;
 use crate::errno::{EINVAL, errno, outcome};
@@ -17,7 +19,7 @@ pub const QP_UC: u32 = 3;
 /// [`EpParams::kind`]: unreliable datagram.
 pub const QP_UD: u32 = 4;
 
-/// [`abi::QpAttr::state`]: see [`QpState`].
+/// [`QpAttr::state`]: see [`QpState`].
 pub const QPS_RESET: u32 = 0;
 /// See [`QPS_RESET`].
 pub const QPS_INIT: u32 = 1;
@@ -32,27 +34,27 @@ pub const QPS_SQE: u32 = 5;
 /// See [`QPS_RESET`].
 pub const QPS_ERR: u32 = 6;
 
-/// [`abi::QpAttr::mask`]: `state`.
+/// [`QpAttr::mask`]: `state`.
 pub const QP_STATE: u32 = 1;
-/// [`abi::QpAttr::mask`]: `access`.
+/// [`QpAttr::mask`]: `access`.
 pub const QP_ACCESS: u32 = 8;
-/// [`abi::QpAttr::mask`]: `qkey`.
+/// [`QpAttr::mask`]: `qkey`.
 pub const QP_QKEY: u32 = 64;
-/// [`abi::QpAttr::mask`]: `node`; counts together with [`QP_DEST_QPN`].
+/// [`QpAttr::mask`]: `node`; counts together with [`QP_DEST_QPN`].
 pub const QP_AV: u32 = 128;
-/// [`abi::QpAttr::mask`]: `timeout`.
+/// [`QpAttr::mask`]: `timeout`.
 pub const QP_TIMEOUT: u32 = 512;
-/// [`abi::QpAttr::mask`]: `retry_cnt`.
+/// [`QpAttr::mask`]: `retry_cnt`.
 pub const QP_RETRY_CNT: u32 = 1024;
-/// [`abi::QpAttr::mask`]: `rnr_retry`.
+/// [`QpAttr::mask`]: `rnr_retry`.
 pub const QP_RNR_RETRY: u32 = 2048;
-/// [`abi::QpAttr::mask`]: `max_rd_atomic`.
+/// [`QpAttr::mask`]: `max_rd_atomic`.
 pub const QP_MAX_RD_ATOMIC: u32 = 8192;
-/// [`abi::QpAttr::mask`]: `min_rnr_timer`.
+/// [`QpAttr::mask`]: `min_rnr_timer`.
 pub const QP_MIN_RNR_TIMER: u32 = 32768;
-/// [`abi::QpAttr::mask`]: `max_dest_rd_atomic`.
+/// [`QpAttr::mask`]: `max_dest_rd_atomic`.
 pub const QP_MAX_DEST_RD_ATOMIC: u32 = 131072;
-/// [`abi::QpAttr::mask`]: `dest_qpn`.
+/// [`QpAttr::mask`]: `dest_qpn`.
 pub const QP_DEST_QPN: u32 = 1048576;
 
 /// `usb4_home_qp_event`: see [`QpEvent`].
@@ -112,10 +114,10 @@ fn number(state: QpState) -> u32 {
 }
 
 /// What C asks to change; `None` if a number means nothing.
-fn attributes(attr: &abi::QpAttr) -> Option<QpAttr> {
+fn attributes(attr: &QpAttr) -> Option<Change> {
     let has = |bit: u32| attr.mask & bit == bit;
     let access = u8::try_from(attr.access).ok().and_then(Access::from_bits);
-    Some(QpAttr {
+    Some(Change {
         state: if has(QP_STATE) {
             Some(state(attr.state)?)
         } else {
@@ -176,7 +178,7 @@ pub unsafe extern "C" fn usb4_core_create_qp(
 
 /// See [`usb4_device::Device::modify_qp`]. May sleep.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_modify_qp(core: &Core, client: u32, ep: u32, attr: &abi::QpAttr) -> i32 {
+pub extern "C" fn usb4_core_modify_qp(core: &Core, client: u32, ep: u32, attr: &QpAttr) -> i32 {
     let Some(attr) = attributes(attr) else {
         return EINVAL;
     };
@@ -186,7 +188,7 @@ pub extern "C" fn usb4_core_modify_qp(core: &Core, client: u32, ep: u32, attr: &
 
 /// See [`usb4_device::Device::query_qp`].
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_query_qp(core: &Core, client: u32, ep: u32, attr: &mut abi::QpAttr) -> i32 {
+pub extern "C" fn usb4_core_query_qp(core: &Core, client: u32, ep: u32, attr: &mut QpAttr) -> i32 {
     let (client, qp) = (ClientId::from_raw(client), EndpointId::from_raw(ep));
     let info = match core.device.query_qp(client, qp) {
         Ok(info) => info,
@@ -199,7 +201,7 @@ pub extern "C" fn usb4_core_query_qp(core: &Core, client: u32, ep: u32, attr: &m
         attr: told,
     } = info;
     let (node, dest_qpn) = told.peer.unwrap_or_default();
-    *attr = abi::QpAttr {
+    *attr = QpAttr {
         mask: 0,
         state: number(state),
         node: node.into(),
