@@ -129,8 +129,9 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         );
     }
     let facts: u32 = compared.values().sum();
+    // Where nothing was compared, or a library could not be used (no mount namespace, say), nothing is known.
     Ok(Verdict::new(
-        true,
+        facts > 0 && without.len() < LAYOUTS.len() && used == releases.len(),
         format!(
             "{facts} facts; driver.h of {} of {} layouts; used with {used} of {} libraries of Debian's",
             LAYOUTS.len() - without.len(),
