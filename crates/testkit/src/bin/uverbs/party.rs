@@ -351,7 +351,8 @@ impl Party {
         }
     }
 
-    fn quiet(&mut self) -> Result<()> {
+    /// Sees that nothing completes for a while.
+    pub(crate) fn quiet(&mut self) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(300) {
             self.enter(uapi::ENTER_PROGRESS)?;

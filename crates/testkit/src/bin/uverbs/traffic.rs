@@ -233,7 +233,7 @@ pub(crate) fn rc_waits_for_a_peer_that_is_not_ready(me: &mut Party, peer: &mut P
     me.buffer.fill(0, 64, 40);
     let entry = me.entry(Op::Send, 0, 64);
     me.post(&entry)?;
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    me.quiet()?;
     peer.connect_to(mine.gid, mine.number)?;
     succeeded(&me.wait()?)?;
     succeeded(&peer.completion(&Request::Await)?)?;
