@@ -17,7 +17,7 @@ use clap::{Parser, ValueEnum};
 use home::{CountedHome, Memory, Wire, words};
 use usb4_device::{
     Access, ClientId, CqConfig, Device, DeviceConfig, DeviceStorage, EndpointConfig, EndpointId,
-    EndpointKind, Keys, LinkId, Quota, RegionConfig, Scratch,
+    EndpointKind, Keys, LinkId, QpAttr, QpConfig, QpKind, QpState, Quota, RegionConfig, Scratch,
 };
 use usb4_engine::{EpAddr, Fate, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId, Slab};
 use usb4_ring_abi::{Consumer, Cqe, CqeStatus, Op, Producer, Rqe, Sqe};
@@ -36,6 +36,8 @@ struct Args {
 enum Traffic {
     /// 64 bytes back and forth.
     Small,
+    /// The same between queue pairs of verbs, reliably connected.
+    Verbs,
     /// 1 MiB one way.
     Large,
 }
@@ -60,10 +62,13 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let args = Args::parse();
-    let mut world = World::new()?;
+    let mut world = match args.traffic {
+        Traffic::Verbs => World::verbs()?,
+        Traffic::Small | Traffic::Large => World::ring()?,
+    };
     for message in 0..args.messages {
         match args.traffic {
-            Traffic::Small => world.small(message % 2 == 1)?,
+            Traffic::Small | Traffic::Verbs => world.small(message % 2 == 1)?,
             Traffic::Large => world.large()?,
         }
     }
@@ -77,6 +82,9 @@ fn run() -> Result<()> {
 }
 
 type Words = Arc<[AtomicU64]>;
+
+/// Protection domain of the queue pairs.
+const PD: u32 = 1;
 
 /// A host, its side of the link, and a client with one endpoint.
 struct Side {
@@ -97,7 +105,7 @@ struct Side {
 }
 
 impl Side {
-    fn new(node: u64, peer: u64) -> Result<Self> {
+    fn new(node: u64, peer: u64, verbs: bool) -> Result<Self> {
         let (node_id, peer_id) = (NodeId(node.into()), NodeId(peer.into()));
         let config = DeviceConfig::new(node_id);
         let device = Device::new(CountedHome::new(node), &config, DeviceStorage::boxed(&config))?;
@@ -123,7 +131,11 @@ impl Side {
             peer: None,
             mem,
         };
-        let keys = device.register(client, region)?;
+        let keys = if verbs {
+            device.register_in_pd(client, PD, region)?
+        } else {
+            device.register(client, region)?
+        };
         let (sq, rq, cq) = (
             words::<Sqe>(DEPTH)?,
             words::<Rqe>(DEPTH)?,
@@ -139,17 +151,38 @@ impl Side {
                 waker: (),
             },
         )?;
-        let config = EndpointConfig {
-            kind: EndpointKind::Datagram,
-            send_cq: queue,
-            recv_cq: queue,
-            sq_depth: DEPTH,
-            sq: sq.clone(),
-            rq_depth: DEPTH,
-            rq: rq.clone(),
-            handles: Slab::boxed(1),
+        let (ep, addr) = if verbs {
+            let config = QpConfig {
+                kind: QpKind::Rc,
+                pd: PD,
+                send_cq: queue,
+                recv_cq: queue,
+                sq_depth: DEPTH,
+                sq: sq.clone(),
+                rq_depth: DEPTH,
+                rq: rq.clone(),
+                handles: Slab::boxed(1),
+            };
+            let (ep, number) = device.create_qp(client, config)?;
+            let addr = EpAddr {
+                node: node_id,
+                ep: number,
+                incarnation: 0,
+            };
+            (ep, addr)
+        } else {
+            let config = EndpointConfig {
+                kind: EndpointKind::Datagram,
+                send_cq: queue,
+                recv_cq: queue,
+                sq_depth: DEPTH,
+                sq: sq.clone(),
+                rq_depth: DEPTH,
+                rq: rq.clone(),
+                handles: Slab::boxed(1),
+            };
+            device.create_endpoint(client, config)?
         };
-        let (ep, addr) = device.create_endpoint(client, config)?;
         Ok(Self {
             device,
             wire,
@@ -166,6 +199,19 @@ impl Side {
             sent: 0,
             received: 0,
         })
+    }
+
+    /// Takes a queue pair to where it sends to `peer` and receives from it.
+    fn connect(&self, peer: &EpAddr) -> Result<()> {
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            let attr = QpAttr {
+                state: Some(state),
+                peer: Some((peer.node, peer.ep)),
+                ..QpAttr::default()
+            };
+            self.device.modify_qp(self.client, self.ep, &attr, 0)?;
+        }
+        Ok(())
     }
 
     fn post_receive(&mut self, len: u32) -> Result<()> {
@@ -277,10 +323,19 @@ struct World {
 }
 
 impl World {
-    fn new() -> Result<Self> {
-        let (mut a, mut b) = (Side::new(1, 2)?, Side::new(2, 1)?);
+    /// Two endpoints of the ring API.
+    fn ring() -> Result<Self> {
+        let (mut a, mut b) = (Side::new(1, 2, false)?, Side::new(2, 1, false)?);
         a.ah = a.device.create_ah(a.client, a.ep, &b.addr)?;
         b.ah = b.device.create_ah(b.client, b.ep, &a.addr)?;
+        Ok(Self { a, b, now: 1 })
+    }
+
+    /// Two connected queue pairs.
+    fn verbs() -> Result<Self> {
+        let (a, b) = (Side::new(1, 2, true)?, Side::new(2, 1, true)?);
+        a.connect(&b.addr)?;
+        b.connect(&a.addr)?;
         Ok(Self { a, b, now: 1 })
     }
 
