@@ -8,6 +8,7 @@ mod clock;
 mod fault_script;
 mod faults;
 mod kmod;
+mod leaks;
 mod load;
 pub(crate) mod net;
 mod power;
@@ -85,7 +86,7 @@ impl Suite {
             Suite::Stock => stock::GROUPS.iter().collect(),
             Suite::Skeleton => skeleton::GROUPS.iter().collect(),
             Suite::Kmod => kmod::groups(),
-            Suite::Verbs => verbs::GROUPS.iter().collect(),
+            Suite::Verbs => verbs::groups(),
             Suite::Faults => vec![],
         }
     }

@@ -1,5 +1,7 @@
 //! Verbs on our module: the device `usb4_0`, spoken to without libibverbs, on one guest and between two.
 
+mod hostile;
+
 use super::net::SETTLE;
 use super::rdma;
 use super::{Check, Group, Outcome, Tag};
@@ -10,7 +12,11 @@ use crate::lab::switch;
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
-pub(super) const GROUPS: &[Group] = &[
+pub(super) fn groups() -> Vec<&'static Group> {
+    [GROUPS, hostile::GROUPS].into_iter().flatten().collect()
+}
+
+const GROUPS: &[Group] = &[
     Group {
         name: "alone",
         topology: "none,hosts=1",

@@ -29,6 +29,29 @@ pub(crate) enum Number {
     PostSend = 28,
 }
 
+/// All of them.
+pub(crate) const COMMANDS: [Number; 19] = [
+    Number::GetContext,
+    Number::QueryDevice,
+    Number::QueryPort,
+    Number::AllocPd,
+    Number::DeallocPd,
+    Number::CreateAh,
+    Number::DestroyAh,
+    Number::RegMr,
+    Number::DeregMr,
+    Number::AllocMw,
+    Number::CreateCompChannel,
+    Number::CreateCq,
+    Number::DestroyCq,
+    Number::ReqNotifyCq,
+    Number::CreateQp,
+    Number::QueryQp,
+    Number::ModifyQp,
+    Number::DestroyQp,
+    Number::PostSend,
+];
+
 /// Bytes of `struct ib_uverbs_cmd_hdr`.
 const HEADER: usize = 8;
 

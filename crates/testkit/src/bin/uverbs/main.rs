@@ -1,6 +1,7 @@
 //! `usb4-uverbs`: speaks to `/dev/infiniband/uverbsN` itself, without libibverbs: what the device usb4_0 is, what it refuses,
 //! and that queue pairs move the bytes they are given, on one host or between two. The exit status is the verdict.
 
+mod chaos;
 mod command;
 mod context;
 mod map;
@@ -12,6 +13,7 @@ mod traffic;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -34,6 +36,15 @@ struct Arguments {
     /// Instead of the checks, makes one of every object and keeps them until the device goes.
     #[arg(long)]
     hold: bool,
+    /// Instead of the checks, starts processes that mean it ill for SECONDS, and kills them at random.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "connect")]
+    chaos: Option<u64>,
+    /// What their deeds follow from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Is one of them.
+    #[arg(long, hide = true)]
+    hostile: bool,
     /// Has another host for its other side; else it is its own.
     #[arg(long, value_name = "ADDRESS")]
     connect: Option<String>,
@@ -166,6 +177,14 @@ fn run() -> Result<()> {
     }
     if arguments.hold {
         return hold(&arguments.device);
+    }
+    if arguments.hostile {
+        return chaos::be_hostile(&arguments.device, arguments.seed);
+    }
+    if let Some(seconds) = arguments.chaos {
+        let count = chaos::run(&arguments.device, Duration::from_secs(seconds), arguments.seed)?;
+        let line = format!("{count} hostile processes in {seconds} s, and every message beside them arrived");
+        return Ok(writeln!(std::io::stdout(), "{line}")?);
     }
     let wanted = |name: &str| name.contains(&arguments.filter);
     let mut tally = Tally::default();

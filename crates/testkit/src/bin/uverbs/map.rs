@@ -17,6 +17,9 @@ pub(crate) struct Map {
 // SAFETY: it owns its pages like a box of atomics; the pointer is not its thread's.
 unsafe impl Send for Map {}
 
+// SAFETY: what it lends is atomics; the pages stay until it is dropped.
+unsafe impl Sync for Map {}
+
 impl Map {
     /// A queue.
     pub(crate) fn new(fd: impl AsFd, offset: u64, bytes: u64) -> Result<Self, Errno> {

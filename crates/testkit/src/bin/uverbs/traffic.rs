@@ -66,6 +66,16 @@ fn send(me: &mut Party, peer: &mut Peer, len: u32, seed: u64) -> Result<[Complet
     Ok([sent, received])
 }
 
+/// Joins two queue pairs that [`greet`] each other.
+pub(crate) fn meet(me: &mut Party, peer: &mut Peer) -> Result<()> {
+    joined(me, peer, Kind::Rc, ALL).map(drop)
+}
+
+/// A message of a few frames.
+pub(crate) fn greet(me: &mut Party, peer: &mut Peer, seed: u64) -> Result<()> {
+    send(me, peer, 5000, seed).map(drop)
+}
+
 pub(crate) fn rc_sends_arrive_whole(me: &mut Party, peer: &mut Peer) -> Result<()> {
     joined(me, peer, Kind::Rc, ALL)?;
     for (seed, len) in [(1, 1), (2, 64), (3, 4096), (4, 5000), (5, LONG)] {

@@ -2,10 +2,10 @@
 //! guests what is said of neighbours, and memory of other drivers. With another one, all the memory of queues that a user
 //! may have.
 
-use super::leaks::Footprint;
 use super::{check, dmabuf, peers, seen};
 use crate::lab::session::Lab;
 use crate::lab::suites::Tag::{Ci, Full};
+use crate::lab::suites::leaks::Footprint;
 use crate::lab::suites::net::SETTLE;
 use crate::lab::suites::{Group, Outcome, rdma};
 use anyhow::{Context, Result, bail};

@@ -7,7 +7,6 @@ mod bad_cable;
 mod dkms;
 mod dmabuf;
 mod jobs;
-mod leaks;
 mod limits;
 mod neighbour;
 mod network;

@@ -1,11 +1,11 @@
 //! Messages both ways at once, as fast as they go: every byte is checked, and nothing is left behind.
 
-use super::leaks::Footprint;
 use super::{check, seen};
 use crate::interrupt;
 use crate::lab::agent::Running;
 use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::Tag::{Ci, Full};
+use crate::lab::suites::leaks::Footprint;
 use crate::lab::suites::net::SETTLE;
 use crate::lab::suites::rdma::Server;
 use crate::lab::suites::{Group, Outcome, rails, rdma};

@@ -1,9 +1,9 @@
 //! Local processes that mean it ill: kernel, peer and other processes are unharmed, and nothing is left behind.
 
-use super::leaks::Footprint;
 use super::{check, seen};
 use crate::lab::session::Lab;
 use crate::lab::suites::Tag::{Ci, Full};
+use crate::lab::suites::leaks::Footprint;
 use crate::lab::suites::load::{Load, MOVING};
 use crate::lab::suites::{Group, Outcome, rails, rdma};
 use anyhow::{Result, bail};
