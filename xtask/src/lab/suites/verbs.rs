@@ -1,5 +1,6 @@
 //! Verbs on our module: the device `usb4_0`, spoken to without libibverbs, on one guest and between two.
 
+mod faults;
 mod hostile;
 
 use super::net::SETTLE;
@@ -13,7 +14,10 @@ use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
 pub(super) fn groups() -> Vec<&'static Group> {
-    [GROUPS, hostile::GROUPS].into_iter().flatten().collect()
+    [GROUPS, faults::GROUPS, hostile::GROUPS]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 const GROUPS: &[Group] = &[

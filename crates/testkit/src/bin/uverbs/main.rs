@@ -4,6 +4,7 @@
 mod chaos;
 mod command;
 mod context;
+mod endure;
 mod map;
 mod objects;
 mod party;
@@ -36,6 +37,10 @@ struct Arguments {
     /// Instead of the checks, makes one of every object and keeps them until the device goes.
     #[arg(long)]
     hold: bool,
+    /// Instead of the checks, reads back what it writes to the other side until it is ended, and connects anew whenever
+    /// its queue pair is lost.
+    #[arg(long, requires = "connect")]
+    endure: bool,
     /// Instead of the checks, starts processes that mean it ill for SECONDS, and kills them at random.
     #[arg(long, value_name = "SECONDS", conflicts_with = "connect")]
     chaos: Option<u64>,
@@ -177,6 +182,9 @@ fn run() -> Result<()> {
     }
     if arguments.hold {
         return hold(&arguments.device);
+    }
+    if let (true, Some(address)) = (arguments.endure, &arguments.connect) {
+        return endure::run(&arguments.device, address);
     }
     if arguments.hostile {
         return chaos::be_hostile(&arguments.device, arguments.seed);

@@ -66,6 +66,11 @@ fn send(me: &mut Party, peer: &mut Peer, len: u32, seed: u64) -> Result<[Complet
     Ok([sent, received])
 }
 
+/// Joins two queue pairs, which let each other do everything.
+pub(crate) fn join(me: &mut Party, peer: &mut Peer, kind: Kind) -> Result<Place> {
+    joined(me, peer, kind, ALL)
+}
+
 /// Joins two queue pairs that [`greet`] each other.
 pub(crate) fn meet(me: &mut Party, peer: &mut Peer) -> Result<()> {
     joined(me, peer, Kind::Rc, ALL).map(drop)

@@ -95,7 +95,10 @@ fn conformance(lab: &Lab) -> Result<String> {
 }
 
 /// Does something while there are all faults of cable and controllers.
-pub(super) fn with_all(lab: &mut Lab, what: impl FnOnce(&Lab) -> Result<String>) -> Result<Outcome> {
+pub(in crate::lab::suites) fn with_all(
+    lab: &mut Lab,
+    what: impl FnOnce(&Lab) -> Result<String>,
+) -> Result<Outcome> {
     let [interrupts, doorbells] = [INTERRUPTS, DOORBELLS];
     let faults = [
         LOSS,

@@ -22,6 +22,8 @@ use super::{Check, Group, Outcome, Tag};
 use crate::lab::session::Lab;
 use anyhow::Result;
 
+pub(super) use bad_cable::with_all as with_all_faults;
+
 pub(super) fn groups() -> Vec<&'static Group> {
     [
         bad_cable::GROUPS,
