@@ -288,8 +288,10 @@ struct usb4_core_mr_params {
 	u64 remote_key;
 };
 
-/* Kinds of queue pairs: enum ib_qp_type */
+/* Kinds of queue pairs: enum ib_qp_type; of SMI and GSI there is one, for datagrams */
 enum usb4_core_qp_kind {
+	USB4_CORE_QP_SMI	= 0,
+	USB4_CORE_QP_GSI	= 1,
 	USB4_CORE_QP_RC	= 2,
 	USB4_CORE_QP_UC	= 3,
 	USB4_CORE_QP_UD	= 4,

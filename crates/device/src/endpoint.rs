@@ -176,12 +176,22 @@ impl<H: Home> EndpointSlot<H> {
 
     /// Takes the place for a new endpoint, under the control lock. `None` if it is taken.
     pub(crate) fn take_place(&self, index: u16) -> Option<EndpointId> {
+        self.take(index, next_generation)
+    }
+
+    /// The same for a queue pair whose number is that of its place.
+    pub(crate) fn take_special_place(&self, index: u16) -> Option<EndpointId> {
+        // Nothing of the generation is in the number, and it is not 0.
+        self.take(index, |generation| (generation | 0xff).wrapping_add(1).max(0x100))
+    }
+
+    fn take(&self, index: u16, next: impl Fn(u16) -> u16) -> Option<EndpointId> {
         let place = self.place.load(Ordering::Relaxed);
         if place & TAKEN != 0 {
             return None;
         }
         let (generation, _) = split(place);
-        let generation = next_generation(generation);
+        let generation = next(generation);
         self.place.store(u32::from(generation) | TAKEN, Ordering::Relaxed);
         Some(EndpointId::new(index, generation))
     }

@@ -14,7 +14,7 @@ use crate::{
     Home, LinkId, Object, QpEvent,
 };
 
-/// Places that no queue pair gets: their numbers are those of the special queue pairs.
+/// Places that no other queue pair gets than those with their numbers; other endpoints do where there are no others.
 const SPECIAL_QPS: usize = 2;
 
 impl<H: Home> Device<H> {
@@ -71,14 +71,15 @@ impl<H: Home> Device<H> {
         config: EndpointConfig<H>,
     ) -> Result<(EndpointId, EpAddr), DeviceError> {
         let kind = Kind::Ring(config.kind);
-        self.create(Domain::of(client), kind, self.random_incarnation(), config)
+        self.create(Domain::of(client), kind, None, self.random_incarnation(), config)
     }
 
-    /// Creates an endpoint of any kind; that in `config` does not count.
+    /// Creates an endpoint of any kind; that in `config` does not count. A `special` one gets that number.
     pub(crate) fn create(
         &self,
         domain: Domain,
         kind: Kind,
+        special: Option<u16>,
         incarnation: u32,
         config: EndpointConfig<H>,
     ) -> Result<(EndpointId, EpAddr), DeviceError> {
@@ -105,7 +106,7 @@ impl<H: Home> Device<H> {
             count(&mut used.endpoints, 1, quota.endpoints, Object::Endpoint)
         })?;
         let placed = self.use_cqs(client, send_cq, recv_cq).and_then(|()| {
-            self.place_endpoint(kind)
+            self.place_endpoint(kind, special)
                 .ok_or(DeviceError::Full(Object::Endpoint))
                 .inspect_err(|_| {
                     self.leave_cqs(send_cq, recv_cq);
@@ -419,15 +420,20 @@ impl<H: Home> Device<H> {
             .ok_or(DeviceError::NoEndpoint)
     }
 
-    fn place_endpoint(&self, kind: Kind) -> Option<(&EndpointSlot<H>, EndpointId)> {
-        let first = match kind {
-            Kind::Ring(_) => 0,
-            Kind::Qp(_) => SPECIAL_QPS,
+    fn place_endpoint(&self, kind: Kind, special: Option<u16>) -> Option<(&EndpointSlot<H>, EndpointId)> {
+        if let Some(number) = special {
+            let index = usize::from(number);
+            let slot = self.endpoints.get(index).filter(|_| index < SPECIAL_QPS)?;
+            return Some((slot, slot.take_special_place(number)?));
+        }
+        let spare = match kind {
+            Kind::Ring(_) => SPECIAL_QPS,
+            Kind::Qp(_) => 0,
         };
-        self.endpoints
-            .iter()
-            .enumerate()
-            .skip(first)
+        let places = || self.endpoints.iter().enumerate();
+        places()
+            .skip(SPECIAL_QPS)
+            .chain(places().take(spare))
             .find_map(|(index, slot)| Some((slot, slot.take_place(u16::try_from(index).ok()?)?)))
     }
 

@@ -115,6 +115,8 @@ pub enum QpEvent {
 pub struct QpConfig<H: Home> {
     /// What it can do.
     pub kind: QpKind,
+    /// It is to have that number, 0 or 1, which no other gets: of the host's own users only.
+    pub special: Option<u16>,
     /// Its protection domain, not 0.
     pub pd: u32,
     /// Where submissions complete.
@@ -273,6 +275,7 @@ impl<H: Home> Device<H> {
     pub fn create_qp(&self, client: ClientId, config: QpConfig<H>) -> Result<(EndpointId, u32), DeviceError> {
         let QpConfig {
             kind,
+            special,
             pd,
             send_cq,
             recv_cq,
@@ -296,7 +299,7 @@ impl<H: Home> Device<H> {
             handles,
         };
         let domain = Domain { client, pd };
-        let (id, addr) = self.create(domain, Kind::Qp(kind), 0, endpoint)?;
+        let (id, addr) = self.create(domain, Kind::Qp(kind), special, 0, endpoint)?;
         Ok((id, addr.ep))
     }
 

@@ -12,6 +12,10 @@ use crate::errno::{EINVAL, errno, outcome};
 use crate::home::now;
 use crate::objects::pages;
 
+/// [`EpParams::kind`]: unreliable datagram, with number 0.
+pub const QP_SMI: u32 = 0;
+/// [`EpParams::kind`]: unreliable datagram, with number 1.
+pub const QP_GSI: u32 = 1;
 /// [`EpParams::kind`]: reliable connection.
 pub const QP_RC: u32 = 2;
 /// [`EpParams::kind`]: unreliable connection.
@@ -79,11 +83,14 @@ pub(crate) fn event(event: QpEvent) -> u32 {
     }
 }
 
-fn kind(number: u32) -> Option<QpKind> {
+/// What it can do, and the number it is to have.
+fn kind(number: u32) -> Option<(QpKind, Option<u16>)> {
     match number {
-        QP_RC => Some(QpKind::Rc),
-        QP_UC => Some(QpKind::Uc),
-        QP_UD => Some(QpKind::Ud),
+        QP_SMI => Some((QpKind::Ud, Some(0))),
+        QP_GSI => Some((QpKind::Ud, Some(1))),
+        QP_RC => Some((QpKind::Rc, None)),
+        QP_UC => Some((QpKind::Uc, None)),
+        QP_UD => Some((QpKind::Ud, None)),
         _ => None,
     }
 }
@@ -148,7 +155,7 @@ pub unsafe extern "C" fn usb4_core_create_qp(
     qpn: &mut u32,
 ) -> i32 {
     let (sq, rq) = (pages(&params.sq), pages(&params.rq));
-    let Some(kind) = kind(params.kind) else {
+    let Some((kind, special)) = kind(params.kind) else {
         return EINVAL;
     };
     // SAFETY: the caller gives the block.
@@ -157,6 +164,7 @@ pub unsafe extern "C" fn usb4_core_create_qp(
     let Some(handles) = handles else { return EINVAL };
     let config = QpConfig {
         kind,
+        special,
         pd: params.pd,
         send_cq: CqId::from_raw(params.send_cq),
         recv_cq: CqId::from_raw(params.recv_cq),

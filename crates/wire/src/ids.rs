@@ -26,17 +26,28 @@ impl NodeId {
         ((self.0 & 0xffff_ffff_ffff_ffff) as u64, (self.0 >> 64) as u64)
     }
 
-    /// The lower 64 bits of the host's link-local GID, as a number; with [`NodeId::gid`], what a host is called where names
-    /// are GIDs. The same on every host; two hosts may share one by a chance of 2^-64.
-    pub const fn guid(self) -> u64 {
+    /// The host's Ethernet address, locally administered: what it is called where names are Ethernet's. The same on every
+    /// host; two hosts may share one by a chance of 2^-46.
+    pub const fn mac(self) -> [u8; 6] {
         /// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.
         const fn mix(x: u64) -> u64 {
             let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             x ^ (x >> 31)
         }
+        /// Of the first byte: not a group's address, and one that nobody has assigned.
+        const GROUP: u8 = 1;
+        const LOCAL: u8 = 2;
         let (lo, hi) = self.halves();
-        mix(mix(lo.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ hi)
+        let [_, _, a, b, c, d, e, f] = mix(mix(lo.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ hi).to_be_bytes();
+        [a & !GROUP | LOCAL, b, c, d, e, f]
+    }
+
+    /// The lower 64 bits of the host's link-local GID, as a number; with [`NodeId::gid`], what a host is called where names
+    /// are GIDs: those of the IPv6 address that follows from [`NodeId::mac`] (EUI-64).
+    pub const fn guid(self) -> u64 {
+        let [a, b, c, d, e, f] = self.mac();
+        u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
     /// The host's link-local GID: fe80::/64 and [`NodeId::guid`], big endian.

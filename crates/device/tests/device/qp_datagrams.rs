@@ -1,6 +1,6 @@
 //! Datagram queue pairs.
 
-use usb4_device::{Access, Keys, QpAttr, QpKind, QpState};
+use usb4_device::{Access, DeviceError, Keys, Object, QpAttr, QpKind, QpState, Quota};
 use usb4_engine::EpAddr;
 use usb4_ring_abi::{CqeStatus, Op, Sqe, cqe_flags, sqe_flags};
 
@@ -12,18 +12,21 @@ const BASE: u64 = 0x10_0000;
 /// Two datagram queue pairs that send and receive, the first with a handle of the second.
 fn pair(world: &World) -> (User, User) {
     let (mut a, b) = (world.qp(0, QpKind::Ud), world.qp(1, QpKind::Ud));
-    for qp in [&a, &b] {
-        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-            let attr = QpAttr {
-                state: Some(state),
-                qkey: Some(QKEY),
-                ..QpAttr::default()
-            };
-            world.modify(qp, &attr).unwrap();
-        }
-    }
+    ready(world, &a);
+    ready(world, &b);
     a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
     (a, b)
+}
+
+fn ready(world: &World, qp: &User) {
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        let attr = QpAttr {
+            state: Some(state),
+            qkey: Some(QKEY),
+            ..QpAttr::default()
+        };
+        world.modify(qp, &attr).unwrap();
+    }
 }
 
 fn datagram(name: u64, keys: Keys, len: u32, qkey: u32) -> Sqe {
@@ -191,4 +194,40 @@ fn a_datagram_that_cannot_be_stops_sending_but_not_receiving() {
     b.post(datagram(4, kb, 8, QKEY));
     run(&mut world, &mut b);
     assert_eq!(a.outcomes(), [(50, CqeStatus::Ok)]);
+}
+
+/// The queue pair with that number on one side, ready.
+fn special(world: &World, side: usize, number: u16) -> User {
+    let device = &world.sides[side].device;
+    let client = device.add_client(Quota::UNLIMITED, None).unwrap();
+    let qp = User::of_special(device, side, client, QpKind::Ud, 1, Some(number)).unwrap();
+    ready(world, &qp);
+    qp
+}
+
+#[test]
+fn a_special_queue_pair_has_its_number_again_and_again_and_nobody_else_has_it() {
+    let mut world = World::new();
+    for round in 0..3 {
+        let (mut a, mut b) = (special(&world, 0, 1), special(&world, 1, 1));
+        let other = world.qp(1, QpKind::Ud);
+        assert_eq!((a.addr.ep, b.addr.ep), (1, 1));
+        assert!(other.addr.ep & 0xffff > 1);
+        a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+        let ((_, ka), (_, kb)) = (keys(&world, &a), keys(&world, &b));
+        b.receive(50, kb, BASE, 100);
+        world.submit(&mut b);
+        a.post(datagram(1, ka, 8, QKEY));
+        assert_eq!(run(&mut world, &mut a), [(1, CqeStatus::Ok)], "round {round}");
+        let cqe = b.poll()[0];
+        assert_eq!((cqe.user_data, cqe.src, cqe.ep), (50, 1, 1));
+        // It is taken; and there is none of that number.
+        for number in [1, 2] {
+            let made = User::of_special(world.device(&b), 1, b.client, QpKind::Ud, 1, Some(number));
+            assert_eq!(made.err(), Some(DeviceError::Full(Object::Endpoint)), "{number}");
+        }
+        for qp in [a, b, other] {
+            world.device(&qp).destroy_endpoint(qp.client, qp.ep, 0).unwrap();
+        }
+    }
 }

@@ -464,12 +464,25 @@ impl User {
         kind: QpKind,
         pd: u32,
     ) -> Self {
+        Self::of_special(device, side, client, kind, pd, None).unwrap()
+    }
+
+    /// The same with a number of its own.
+    pub(crate) fn of_special(
+        device: &Device<TestHome>,
+        side: usize,
+        client: ClientId,
+        kind: QpKind,
+        pd: u32,
+        special: Option<u16>,
+    ) -> Result<Self, DeviceError> {
         let shape = Shape::default();
         let mut user = Self::of_client(device, side, client, EndpointKind::Datagram, shape);
         device.destroy_endpoint(client, user.ep, 0).unwrap();
         let (sq_words, rq_words) = (words::<Sqe>(shape.sq), words::<Rqe>(shape.rq));
         let config = QpConfig {
             kind,
+            special,
             pd,
             send_cq: user.cq_id,
             recv_cq: user.cq_id,
@@ -479,7 +492,7 @@ impl User {
             rq: rq_words.clone(),
             handles: Slab::boxed(shape.handles),
         };
-        let (ep, number) = device.create_qp(client, config).unwrap();
+        let (ep, number) = device.create_qp(client, config)?;
         user.ep = ep;
         user.addr = EpAddr {
             node: device.node(),
@@ -489,7 +502,7 @@ impl User {
         user.sq = Producer::new(sq_words.clone(), shape.sq).unwrap();
         user.rq = Producer::new(rq_words.clone(), shape.rq).unwrap();
         (user.sq_words, user.rq_words) = (sq_words, rq_words);
-        user
+        Ok(user)
     }
 
     pub(crate) fn post(&mut self, sqe: Sqe) {

@@ -34,7 +34,8 @@ fn sequence_numbers_compare_across_their_wrap() {
 #[test]
 fn a_gid_is_link_local_and_tells_hosts_apart() {
     let node = NodeId::from_halves(0xfedc_ba98_7654_3210, 0x0123_4567_89ab_cdef);
-    assert_eq!(node.guid(), 0x729f_ab7e_a7d7_88c6);
+    assert_eq!(node.mac(), [0xaa, 0x7e, 0xa7, 0xd7, 0x88, 0xc6]);
+    assert_eq!(node.guid(), 0xa87e_a7ff_fed7_88c6);
     let gid = node.gid();
     assert_eq!(gid[..8], [0xfe, 0x80, 0, 0, 0, 0, 0, 0]);
     assert_eq!(gid[8..], node.guid().to_be_bytes());

@@ -154,6 +154,7 @@ impl Side {
         let (ep, addr) = if verbs {
             let config = QpConfig {
                 kind: QpKind::Rc,
+                special: None,
                 pd: PD,
                 send_cq: queue,
                 recv_cq: queue,
