@@ -16,7 +16,7 @@ static int ring_open(struct inode *inode, struct file *file)
 {
 	struct u4_client *client;
 
-	client = u4_client_new();
+	client = u4_client_new(false);
 	if (IS_ERR(client))
 		return PTR_ERR(client);
 	file->private_data = client;

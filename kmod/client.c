@@ -29,18 +29,8 @@ static void drop_objects(struct u4_client *client)
 	u4_nudge();
 }
 
-/*
- * The client's process has ended, or become another by exec; or the last of those
- * who hold it is done with it. Perhaps both, at the same time: whoever comes second
- * finds nothing left to do.
- *
- * Without this, whoever is left with a copy of the descriptor would keep a dead
- * process' pages pinned, in nobody's name, and its endpoints open to peers.
- */
-static void client_end(struct mmu_notifier *notifier, struct mm_struct *mm)
+static void end_client(struct u4_client *client)
 {
-	struct u4_client *client =
-		container_of(notifier, struct u4_client, notifier);
 	bool ended;
 
 	/* Others than the process may destroy objects meanwhile: verbs.c. */
@@ -57,8 +47,21 @@ static void client_end(struct mmu_notifier *notifier, struct mm_struct *mm)
 		u4_regions_remove(client);
 }
 
+/*
+ * The client's process has ended, or become another by exec; or the last of those
+ * who hold it is done with it. Perhaps both, at the same time: whoever comes second
+ * finds nothing left to do.
+ *
+ * Without this, whoever is left with a copy of the descriptor would keep a dead
+ * process' pages pinned, in nobody's name, and its endpoints open to peers.
+ */
+static void process_ended(struct mmu_notifier *notifier, struct mm_struct *mm)
+{
+	end_client(container_of(notifier, struct u4_client, notifier));
+}
+
 static const struct mmu_notifier_ops client_notifier = {
-	.release = client_end,
+	.release = process_ended,
 };
 
 static void free_client(struct u4_client *client)
@@ -73,13 +76,12 @@ static void free_client(struct u4_client *client)
 
 /**
  * u4_client_new() - make a client
- *
- * It is of the calling process.
+ * @kernel: it is the kernel's own; else, of the calling process
  *
  * Return: the client, to be given back to u4_client_put(); or an error: -ENOSPC
  * if its user has too many, -ENOMEM, -EINTR.
  */
-struct u4_client *u4_client_new(void)
+struct u4_client *u4_client_new(bool kernel)
 {
 	struct u4_client *client;
 	int ret;
@@ -93,8 +95,8 @@ struct u4_client *u4_client_new(void)
 	xa_init_flags(&client->eps, XA_FLAGS_ACCOUNT);
 	xa_init_flags(&client->mrs, XA_FLAGS_ACCOUNT);
 	xa_init_flags(&client->queues, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
-	client->exempt = capable(CAP_SYS_RESOURCE);
-	client->mm = current->mm;
+	client->exempt = kernel || capable(CAP_SYS_RESOURCE);
+	client->mm = kernel ? NULL : current->mm;
 	client->notifier.ops = &client_notifier;
 	ret = u4_regions_add(client);
 	if (ret)
@@ -103,6 +105,8 @@ struct u4_client *u4_client_new(void)
 				   client->exempt, &client->id);
 	if (ret)
 		goto err_regions;
+	if (kernel)
+		return client;
 	/* Holds the mm_struct, so that no other has its address. */
 	ret = mmu_notifier_register(&client->notifier, client->mm);
 	if (ret)
@@ -124,7 +128,10 @@ static void release_client(struct kref *ref)
 	struct u4_client *client = container_of(ref, struct u4_client, ref);
 
 	/* Ends it, if its process has not, and waits for whoever does. */
-	mmu_notifier_unregister(&client->notifier, client->mm);
+	if (client->mm)
+		mmu_notifier_unregister(&client->notifier, client->mm);
+	else
+		end_client(client);
 	u4_user_put(client->user);
 	free_client(client);
 }

@@ -149,6 +149,8 @@ struct u4_ep_spec {
  * @start: where that is in the process
  * @len: bytes
  * @access: USB4_RING_ACCESS_*
+ * @kernel: it is this memory of the kernel's own instead, which vfree() is called
+ *	for when it is deregistered, or cannot be registered
  * @dmabuf: it is a dma-buf's instead: @fd and @offset say which, @start nothing
  * @fd: descriptor of the dma-buf
  * @offset: where in it the memory begins
@@ -162,6 +164,7 @@ struct u4_region_spec {
 	u64 start;
 	u64 len;
 	u32 access;
+	u8 *kernel;
 	bool dmabuf;
 	int fd;
 	u64 offset;
@@ -210,7 +213,8 @@ enum {
  * @user: who made it
  * @exempt: who made it may exceed limits on what a user has; what it has
  *	counts all the same
- * @mm: the process it is of; only compared
+ * @mm: the process it is of; only compared. %NULL for one of the kernel's own, to
+ *	which no file leads
  * @notifier: tells when that has ended
  * @state: U4_CLIENT_*
  * @lock: around whatever makes or destroys its objects
@@ -255,7 +259,7 @@ static inline void u4_to_user(struct usb4_ring_addr *to,
 /* Whether the calling process is the client's: no child, and nobody it was handed to. */
 static inline bool u4_client_is_own(const struct u4_client *client)
 {
-	return client->mm == current->mm;
+	return !client->mm || client->mm == current->mm;
 }
 
 /* Where a queue is mapped. */
@@ -272,7 +276,7 @@ static inline int u4_check_destroy(const struct usb4_ring_destroy *arg)
 }
 
 /* client.c */
-struct u4_client *u4_client_new(void);
+struct u4_client *u4_client_new(bool kernel);
 void u4_client_get(struct u4_client *client);
 void u4_client_put(struct u4_client *client);
 

@@ -13,6 +13,7 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 
 #include "memory.h"
 #include "usb4_rdma.h"
@@ -149,11 +150,39 @@ struct u4_mem *u4_mem_pin(u64 addr, u64 len, bool writable)
 }
 
 /**
+ * u4_mem_own() - have memory of the kernel's own registered
+ * @memory: the memory, of vmalloc(); freed with what this returns, or now if that is
+ *	an error
+ * @len: bytes
+ *
+ * Return: the memory, to be given back to u4_mem_unpin(); or an error.
+ */
+struct u4_mem *u4_mem_own(u8 *memory, u64 len)
+{
+	struct u4_mem *mem;
+
+	mem = kzalloc_obj(*mem, GFP_KERNEL);
+	if (!mem) {
+		vfree(memory);
+		return ERR_PTR(-ENOMEM);
+	}
+	mem->len = len;
+	mem->writable = true;
+	mem->mapped = memory;
+	return mem;
+}
+
+/**
  * u4_mem_unpin() - give pinned memory back
  * @mem: the memory; nothing touches it any more
  */
 void u4_mem_unpin(struct u4_mem *mem)
 {
+	if (!mem->mm) {
+		vfree(mem->mapped);
+		kvfree(mem);
+		return;
+	}
 	if (mem->dmabuf)
 		u4_dmabuf_put(mem->dmabuf);
 	else

@@ -12,13 +12,13 @@ struct u4_dmabuf;
 
 /**
  * struct u4_mem - a pinned range of a client's memory
- * @mm: whose; the pages count against its RLIMIT_MEMLOCK
+ * @mm: whose; the pages count against its RLIMIT_MEMLOCK. %NULL for the kernel's own
  * @len: bytes
  * @charged: pages that count
  * @first: where in the first page it begins
  * @writable: else it is only read
- * @dmabuf: the buffer it belongs to, or %NULL if it is the process' own
- * @mapped: then, where its first byte is
+ * @dmabuf: the buffer it belongs to, or %NULL if it is the process' or the kernel's
+ * @mapped: of a buffer, or of the kernel's own: where its first byte is
  * @npages: else, pages
  * @pages: the pages
  */

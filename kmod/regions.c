@@ -66,6 +66,8 @@ static struct u4_mem *take_memory(const struct u4_region_spec *spec)
 {
 	bool writable = !(spec->access & USB4_RING_ACCESS_READ_ONLY);
 
+	if (spec->kernel)
+		return u4_mem_own(spec->kernel, spec->len);
 	if (spec->dmabuf)
 		return u4_mem_import(u4_chardev_device(), spec->fd,
 				     spec->offset, spec->len, writable);

@@ -145,6 +145,7 @@ struct u4_mem *u4_mem_import(struct device *dev, int fd, u64 offset, u64 len,
 
 /* memory.c */
 struct u4_mem *u4_mem_pin(u64 addr, u64 len, bool writable);
+struct u4_mem *u4_mem_own(u8 *memory, u64 len);
 void u4_mem_unpin(struct u4_mem *mem);
 void u4_mem_read(const struct u4_mem *mem, u64 offset, void *to, size_t len);
 void u4_mem_write(const struct u4_mem *mem, u64 offset, const void *from,

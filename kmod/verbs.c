@@ -30,7 +30,7 @@ struct u4_client *u4_verbs_open(struct file **file)
 {
 	struct u4_client *client;
 
-	client = u4_client_new();
+	client = u4_client_new(false);
 	if (IS_ERR(client))
 		return client;
 	*file = u4_client_file(client);
@@ -89,6 +89,7 @@ static struct u4_verbs_queue place_of(const struct u4_queue *queue, u32 number)
 	return (struct u4_verbs_queue) {
 		.offset = u4_queue_offset(number),
 		.bytes = queue->bytes,
+		.words = queue->words,
 	};
 }
 

@@ -17,10 +17,12 @@ struct notifier_block;
  * struct u4_verbs_queue - where a client maps a queue
  * @offset: through its file
  * @bytes: how many
+ * @words: its memory, for who is in the kernel; there as long as what it is of
  */
 struct u4_verbs_queue {
 	u64 offset;
 	u64 bytes;
+	u64 *words;
 };
 
 /**
@@ -61,5 +63,15 @@ void u4_verbs_watch(struct notifier_block *watcher);
 void u4_verbs_unwatch(struct notifier_block *watcher);
 int u4_verbs_init(void);
 void u4_verbs_exit(void);
+
+/* verbs_kernel.c */
+struct u4_client *u4_verbs_open_kernel(void);
+u8 *u4_verbs_reg_kernel(struct u4_client *client, size_t len, u32 pd,
+			struct u4_keys *keys);
+int u4_verbs_create_ah(struct u4_client *client, u32 ep,
+		       const struct usb4_core_node *node, u32 qpn, u32 *ah);
+int u4_verbs_destroy_ah(struct u4_client *client, u32 ep, u32 ah);
+void u4_verbs_submit(u32 ep);
+u32 u4_verbs_peers(struct usb4_core_node *nodes, u32 room);
 
 #endif /* USB4_VERBS_H */
