@@ -11,6 +11,7 @@
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
+#include "ib_channel.h"
 #include "usb4_ib_abi.h"
 #include "verbs.h"
 
@@ -41,12 +42,14 @@
  * @watcher: is told when links come and go
  * @port_work: looks what that means for the port
  * @active: the port's state as was last told
+ * @ndev: the Ethernet device that its GIDs are of
  */
 struct u4_ib {
 	struct ib_device ibdev;
 	struct notifier_block watcher;
 	struct work_struct port_work;
 	bool active;
+	struct net_device *ndev;
 };
 
 /**
@@ -192,6 +195,12 @@ struct ib_mr *u4_ib_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset, u64 len,
 #endif
 				       struct uverbs_attr_bundle *attrs);
 int u4_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
+
+/* ib_netdev.c */
+struct net_device *u4_ib_netdev_add(struct device *parent);
+void u4_ib_netdev_remove(struct net_device *ndev);
+void u4_ib_netdev_up(struct net_device *ndev);
+void u4_ib_netdev_carrier(struct net_device *ndev, bool on);
 
 /* ib_port.c */
 int u4_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,

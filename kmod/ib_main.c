@@ -74,6 +74,11 @@ static int u4_ib_probe(struct platform_device *pdev)
 	dev = ib_alloc_device(u4_ib, ibdev);
 	if (!dev)
 		return -ENOMEM;
+	dev->ndev = u4_ib_netdev_add(&pdev->dev);
+	if (IS_ERR(dev->ndev)) {
+		ret = PTR_ERR(dev->ndev);
+		goto err_alloc;
+	}
 	dev->ibdev.node_type = RDMA_NODE_IB_CA;
 	dev->ibdev.phys_port_cnt = U4_IB_PORT;
 	dev->ibdev.num_comp_vectors = 1;
@@ -87,11 +92,14 @@ static int u4_ib_probe(struct platform_device *pdev)
 	/* No DMA: the processor copies. */
 	ret = ib_register_device(&dev->ibdev, "usb4_%d", NULL);
 	if (ret)
-		goto err_alloc;
+		goto err_netdev;
+	u4_ib_netdev_up(dev->ndev);
 	u4_ib_port_watch(dev);
 	platform_set_drvdata(pdev, dev);
 	return 0;
 
+err_netdev:
+	u4_ib_netdev_remove(dev->ndev);
 err_alloc:
 	ib_dealloc_device(&dev->ibdev);
 	return ret;
@@ -104,6 +112,7 @@ static void u4_ib_remove(struct platform_device *pdev)
 	/* Before the device, of which its work speaks. */
 	u4_ib_port_unwatch(dev);
 	ib_unregister_device(&dev->ibdev);
+	u4_ib_netdev_remove(dev->ndev);
 	ib_dealloc_device(&dev->ibdev);
 }
 

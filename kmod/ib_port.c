@@ -183,6 +183,7 @@ static void port_work(struct work_struct *work)
 	};
 
 	u4_verbs_links(&links);
+	u4_ib_netdev_carrier(dev->ndev, links.rails);
 	if (dev->active == !!links.rails)
 		return;
 	dev->active = links.rails;
