@@ -18,11 +18,8 @@
 /* The only port. */
 #define U4_IB_PORT	1
 
-/* Upper half of GIDs: fe80::/64 */
-#define U4_IB_PREFIX	0xfe80000000000000ULL
-
-/* GIDs: the one that is made of the node id. */
-#define U4_IB_GIDS	1
+/* GIDs: two for each address of the network device (RoCE v1 and v2). */
+#define U4_IB_GIDS	128
 
 /* Of a context. */
 #define U4_IB_MAX_PDS	1024
@@ -69,8 +66,8 @@ struct u4_ib_ucontext {
 /**
  * struct u4_ib_pd - a protection domain
  * @ibpd: as the core knows it
- * @context: whose
- * @number: which of these; not 0
+ * @context: whose; %NULL if it is the kernel's
+ * @number: which of these; not 0, but of the kernel's
  */
 struct u4_ib_pd {
 	struct ib_pd ibpd;
@@ -81,8 +78,10 @@ struct u4_ib_pd {
 /**
  * struct u4_ib_ah - an address handle
  * @ibah: as the core knows it
- * @context: whose
+ * @context: whose; %NULL if it is the kernel's
  * @attr: where it leads
+ * @sgid: of the kernel's: this host's GID with it
+ * @v2: and whether that is one of RoCE v2
  *
  * What sends by it is a handle of the ring API, which the provider makes for each
  * queue pair.
@@ -91,18 +90,30 @@ struct u4_ib_ah {
 	struct ib_ah ibah;
 	struct u4_ib_ucontext *context;
 	struct rdma_ah_attr attr;
+	union ib_gid sgid;
+	bool v2;
 };
 
 /**
  * struct u4_ib_cq - a completion queue
  * @ibcq: as the core knows it
- * @client: whose
+ * @client: whose; %NULL if it is the kernel's
  * @id: its name there
+ * @lock: of the kernel's: around the rest
+ * @wcs: completions, a ring of &ib_cq.cqe; %NULL if it is not the kernel's
+ * @head: the first
+ * @count: how many there are
+ * @armed: the next is to be told of
  */
 struct u4_ib_cq {
 	struct ib_cq ibcq;
 	struct u4_client *client;
 	u32 id;
+	spinlock_t lock;	/* what follows */
+	struct ib_wc *wcs;
+	u32 head;
+	u32 count;
+	bool armed;
 };
 
 /**
@@ -113,6 +124,7 @@ struct u4_ib_cq {
  * @signal: which sends complete, for whoever asks
  * @lock: around what changes it
  * @attr: what it was told, under @lock; not its state
+ * @gsi: it is that of the kernel, and nothing else here is of use; else %NULL
  */
 struct u4_ib_qp {
 	struct ib_qp ibqp;
@@ -121,6 +133,7 @@ struct u4_ib_qp {
 	enum ib_sig_type signal;
 	struct mutex lock;	/* attr, and changes of the queue pair */
 	struct ib_qp_attr attr;
+	struct u4_ib_gsi *gsi;
 };
 
 /**
@@ -132,6 +145,8 @@ struct u4_ib_mr {
 	struct ib_mr ibmr;
 	struct u4_client *client;
 };
+
+struct u4_ib_gsi;
 
 #define U4_IB_TO(name, type, member)					\
 static inline struct u4_ib_##name *u4_ib_##name(struct type *object)	\
@@ -174,6 +189,25 @@ int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		    struct ib_udata *udata);
 int u4_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata);
 
+/* ib_kcq.c */
+int u4_ib_kcq_create(struct u4_ib_cq *cq, const struct ib_cq_init_attr *attr);
+void u4_ib_kcq_destroy(struct u4_ib_cq *cq);
+void u4_ib_kcq_add(struct u4_ib_cq *cq, const struct ib_wc *wc);
+int u4_ib_poll_cq(struct ib_cq *ibcq, int room, struct ib_wc *wcs);
+bool u4_ib_kcq_arm(struct u4_ib_cq *cq);
+
+/* ib_gsi.c */
+int u4_ib_gsi_create(struct u4_ib_qp *qp, const struct ib_qp_init_attr *init);
+void u4_ib_gsi_destroy(struct u4_ib_gsi *gsi);
+int u4_ib_gsi_modify(struct u4_ib_gsi *gsi, const struct ib_qp_attr *attr,
+		     int mask);
+void u4_ib_gsi_query(struct u4_ib_gsi *gsi, struct ib_qp_attr *attr,
+		     struct ib_qp_init_attr *init);
+int u4_ib_post_send(struct ib_qp *ibqp, const struct ib_send_wr *wr,
+		    const struct ib_send_wr **bad_wr);
+int u4_ib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
+		    const struct ib_recv_wr **bad_wr);
+
 /* ib_modify.c */
 int u4_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		    struct ib_udata *udata);
@@ -194,6 +228,7 @@ struct ib_mr *u4_ib_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset, u64 len,
 				       struct ib_dmah *dmah,
 #endif
 				       struct uverbs_attr_bundle *attrs);
+struct ib_mr *u4_ib_get_dma_mr(struct ib_pd *ibpd, int access);
 int u4_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata);
 
 /* ib_netdev.c */
@@ -211,8 +246,6 @@ int u4_ib_query_port(struct ib_device *ibdev, u32 port,
 int u4_ib_port_immutable(struct ib_device *ibdev, u32 port,
 			 struct ib_port_immutable *immutable);
 enum rdma_link_layer u4_ib_link_layer(struct ib_device *ibdev, u32 port);
-int u4_ib_query_gid(struct ib_device *ibdev, u32 port, int index,
-		    union ib_gid *gid);
 int u4_ib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey);
 void u4_ib_port_watch(struct u4_ib *dev);
 void u4_ib_port_unwatch(struct u4_ib *dev);

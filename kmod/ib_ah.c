@@ -17,12 +17,25 @@
  */
 bool u4_ib_find(const struct rdma_ah_attr *attr, struct usb4_core_node *node)
 {
-	const union ib_gid *gid = &rdma_ah_read_grh(attr)->dgid;
-
-	if (!(rdma_ah_get_ah_flags(attr) & IB_AH_GRH) ||
-	    gid->global.subnet_prefix != cpu_to_be64(U4_IB_PREFIX))
+	if (attr->type != RDMA_AH_ATTR_TYPE_ROCE)
 		return false;
-	return u4_verbs_find(be64_to_cpu(gid->global.interface_id), node);
+	/* Which is the GID's: ib_core has found it. */
+	return u4_verbs_find(u4_mac_to_guid(attr->roce.dmac), node);
+}
+
+/* In any context. Where it leads is looked up when something is sent. */
+static int create_for_kernel(struct u4_ib_ah *ah,
+			     const struct rdma_ah_attr *attr)
+{
+	const struct ib_gid_attr *sgid = rdma_ah_read_grh(attr)->sgid_attr;
+
+	if (attr->type != RDMA_AH_ATTR_TYPE_ROCE || !sgid)
+		return -EINVAL;
+	ah->attr = *attr;
+	ah->attr.grh.sgid_attr = NULL;
+	ah->sgid = sgid->gid;
+	ah->v2 = sgid->gid_type == IB_GID_TYPE_ROCE_UDP_ENCAP;
+	return 0;
 }
 
 static bool count(struct u4_ib_ucontext *context)
@@ -43,7 +56,7 @@ int u4_ib_create_ah(struct ib_ah *ibah, struct rdma_ah_init_attr *init,
 	int ret;
 
 	if (!context)
-		return -EOPNOTSUPP;
+		return create_for_kernel(ah, init->ah_attr);
 	ret = u4_ib_no_request(udata);
 	if (ret)
 		return ret;
@@ -77,6 +90,9 @@ int u4_ib_query_ah(struct ib_ah *ibah, struct rdma_ah_attr *attr)
 
 int u4_ib_destroy_ah(struct ib_ah *ibah, u32 flags)
 {
-	atomic_dec(&u4_ib_ah(ibah)->context->ahs);
+	struct u4_ib_ah *ah = u4_ib_ah(ibah);
+
+	if (ah->context)
+		atomic_dec(&ah->context->ahs);
 	return 0;
 }

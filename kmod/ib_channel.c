@@ -11,6 +11,7 @@
  * slots that others need.
  */
 #include <linux/jiffies.h>
+#include <linux/log2.h>
 #include <linux/unaligned.h>
 #include <rdma/ib_verbs.h>
 
@@ -23,9 +24,7 @@
 #define SLOT_BYTES	ALIGN(U4_CHANNEL_BYTES + GRH_BYTES, 64)
 
 /* The completion queue has room for whatever completes. */
-#define CQ_DEPTH	(2 * U4_CHANNEL_RX)
-
-static_assert(CQ_DEPTH >= U4_CHANNEL_TX + U4_CHANNEL_RX);
+#define CQ_DEPTH	roundup_pow_of_two(U4_CHANNEL_TX + U4_CHANNEL_RX)
 
 /* Its only protection domain. */
 #define CHANNEL_PD	1

@@ -126,7 +126,8 @@ int u4_ib_alloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 	int ret;
 
 	if (!context)
-		return -EOPNOTSUPP;
+		/* The kernel's: it is zeroed. */
+		return 0;
 	ret = u4_ib_no_request(udata);
 	if (ret)
 		return ret;
@@ -145,6 +146,7 @@ int u4_ib_dealloc_pd(struct ib_pd *ibpd, struct ib_udata *udata)
 {
 	struct u4_ib_pd *pd = u4_ib_pd(ibpd);
 
-	ida_free(&pd->context->pds, pd->number);
+	if (pd->context)
+		ida_free(&pd->context->pds, pd->number);
 	return 0;
 }

@@ -30,7 +30,7 @@ int u4_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 	int ret;
 
 	if (!attrs)
-		return -EOPNOTSUPP;
+		return u4_ib_kcq_create(cq, attr);
 	udata = &attrs->driver_udata;
 	context = u4_ib_context_of(udata);
 	ret = u4_ib_no_request(udata);
@@ -65,6 +65,10 @@ int u4_ib_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata)
 {
 	struct u4_ib_cq *cq = u4_ib_cq(ibcq);
 
+	if (cq->wcs) {
+		u4_ib_kcq_destroy(cq);
+		return 0;
+	}
 	return u4_verbs_destroy_cq(cq->client, cq->id);
 }
 
@@ -78,6 +82,8 @@ int u4_ib_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags)
 	struct u4_ib_cq *cq = u4_ib_cq(ibcq);
 	int ret;
 
+	if (cq->wcs)
+		return u4_ib_kcq_arm(cq) && flags & IB_CQ_REPORT_MISSED_EVENTS;
 	ret = u4_verbs_arm_cq(cq->client, cq->id, solicited);
 	if (ret < 0 || flags & IB_CQ_REPORT_MISSED_EVENTS)
 		return ret;

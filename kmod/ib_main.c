@@ -6,8 +6,8 @@
  * its clients (verbs.h): uverbs makes queues and regions, and what is posted and
  * completed goes through mapped queues and the ring API's ENTER, without uverbs.
  *
- * The device has no kernel verbs yet: it leaves post_send() and the like out, so
- * that ib_core does not show it to those who want them.
+ * The kernel itself has the queue pair for management datagrams, by which rdma_cm
+ * connects those of processes (ib_gsi.c), and no other.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -30,7 +30,6 @@ static const struct ib_device_ops u4_ib_ops = {
 	.query_port = u4_ib_query_port,
 	.get_port_immutable = u4_ib_port_immutable,
 	.get_link_layer = u4_ib_link_layer,
-	.query_gid = u4_ib_query_gid,
 	.query_pkey = u4_ib_query_pkey,
 	.alloc_hw_port_stats = u4_ib_alloc_stats,
 	.get_hw_stats = u4_ib_get_stats,
@@ -41,6 +40,7 @@ static const struct ib_device_ops u4_ib_ops = {
 	.disassociate_ucontext = u4_ib_disassociate_ucontext,
 	.alloc_pd = u4_ib_alloc_pd,
 	.dealloc_pd = u4_ib_dealloc_pd,
+	.create_ah = u4_ib_create_ah,
 	.create_user_ah = u4_ib_create_ah,
 	.query_ah = u4_ib_query_ah,
 	.destroy_ah = u4_ib_destroy_ah,
@@ -50,11 +50,15 @@ static const struct ib_device_ops u4_ib_ops = {
 	.create_user_cq = u4_ib_create_cq,
 #endif
 	.destroy_cq = u4_ib_destroy_cq,
+	.poll_cq = u4_ib_poll_cq,
 	.req_notify_cq = u4_ib_req_notify_cq,
 	.create_qp = u4_ib_create_qp,
 	.modify_qp = u4_ib_modify_qp,
 	.query_qp = u4_ib_query_qp,
 	.destroy_qp = u4_ib_destroy_qp,
+	.post_send = u4_ib_post_send,
+	.post_recv = u4_ib_post_recv,
+	.get_dma_mr = u4_ib_get_dma_mr,
 	.reg_user_mr = u4_ib_reg_user_mr,
 	.reg_user_mr_dmabuf = u4_ib_reg_user_mr_dmabuf,
 	.dereg_mr = u4_ib_dereg_mr,
@@ -89,6 +93,9 @@ static int u4_ib_probe(struct platform_device *pdev)
 	snprintf(dev->ibdev.node_desc, sizeof(dev->ibdev.node_desc),
 		 "usb4_rdma " U4_NODE_FMT, u4_node.high, u4_node.low);
 	ib_set_device_ops(&dev->ibdev, &u4_ib_ops);
+	ret = ib_device_set_netdev(&dev->ibdev, dev->ndev, U4_IB_PORT);
+	if (ret)
+		goto err_netdev;
 	/* No DMA: the processor copies. */
 	ret = ib_register_device(&dev->ibdev, "usb4_%d", NULL);
 	if (ret)
@@ -99,6 +106,8 @@ static int u4_ib_probe(struct platform_device *pdev)
 	return 0;
 
 err_netdev:
+	/* Which would be waited for. */
+	ib_device_set_netdev(&dev->ibdev, NULL, U4_IB_PORT);
 	u4_ib_netdev_remove(dev->ndev);
 err_alloc:
 	ib_dealloc_device(&dev->ibdev);

@@ -187,6 +187,8 @@ int u4_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		if (ret)
 			return ret;
 	}
+	if (qp->gsi)
+		return u4_ib_gsi_modify(qp->gsi, attr, mask);
 	ret = check_values(attr, mask);
 	if (ret)
 		return ret;
@@ -205,6 +207,10 @@ int u4_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 	struct usb4_core_qp_attr now;
 	int ret;
 
+	if (qp->gsi) {
+		u4_ib_gsi_query(qp->gsi, attr, init);
+		return 0;
+	}
 	mutex_lock(&qp->lock);
 	ret = u4_verbs_query_qp(qp->client, qp->id, &now);
 	*attr = qp->attr;

@@ -124,6 +124,12 @@ struct ib_mr *u4_ib_reg_user_mr_dmabuf(struct ib_pd *ibpd, u64 offset, u64 len,
 	return reg(ibpd, &spec, access, &attrs->driver_udata);
 }
 
+/* There is a key for all of the kernel's own memory, so nobody asks for one. */
+struct ib_mr *u4_ib_get_dma_mr(struct ib_pd *ibpd, int access)
+{
+	return ERR_PTR(-EOPNOTSUPP);
+}
+
 int u4_ib_dereg_mr(struct ib_mr *ibmr, struct ib_udata *udata)
 {
 	struct u4_ib_mr *mr = u4_ib_mr(ibmr);

@@ -5,15 +5,16 @@
  * In C because ib_core is.
  *
  * All links are one port: whom a queue pair is connected to says which link it
- * uses. To the kernel the port speaks InfiniBand (no subnet manager, no MADs, a
- * GRH with every address): then ib_core takes the GID from us, where for RoCE it
- * would take GIDs from a network device, and find the other side by its MAC
- * address; there is neither. To programs it has Ethernet as its link layer. They
- * then address by GID and leave LIDs alone, which are a subnet manager's: of
- * InfiniBand proper NCCL sends by LID whatever the port says, and rdma-core's
- * examples want one that is not 0. UCX, perftest and MPIs use the GID either way.
+ * uses. The port is one of RoCE, so programs address by GID, and ib_core takes GIDs
+ * from the addresses of a network device (ib_netdev.c).
+ *
+ * It speaks both versions of RoCE, between which there is no difference on the
+ * cable. A link-local GID of v1 is good without any setup: ib_core takes the MAC
+ * address, by which we know the host, from the GID itself, where for v2 it asks the
+ * IP stack. So GID 0, the first that programs try, is one of v1.
  */
 #include <linux/string.h>
+#include <rdma/ib_mad.h>
 #include <rdma/ib_verbs.h>
 
 #include "ib.h"
@@ -50,6 +51,8 @@ int u4_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 		.device_cap_flags = IB_DEVICE_RC_RNR_NAK_GEN |
 				    IB_DEVICE_PORT_ACTIVE_EVENT |
 				    IB_DEVICE_SYS_IMAGE_GUID,
+		/* Addresses of the kernel's are the kernel's. */
+		.kernel_cap_flags = IBK_LOCAL_DMA_LKEY,
 		.max_send_sge = U4_IB_MAX_SGE,
 		.max_recv_sge = U4_IB_MAX_SGE,
 		.max_sge_rd = U4_IB_MAX_SGE,
@@ -122,7 +125,6 @@ int u4_ib_query_port(struct ib_device *ibdev, u32 port,
 
 	u4_verbs_links(&links);
 	rate = rate_for(links.rate_mbps);
-	attr->subnet_prefix = U4_IB_PREFIX;
 	attr->state = links.rails ? IB_PORT_ACTIVE : IB_PORT_DOWN;
 	attr->phys_state = links.rails ? IB_PORT_PHYS_STATE_LINK_UP :
 					 IB_PORT_PHYS_STATE_POLLING;
@@ -135,6 +137,8 @@ int u4_ib_query_port(struct ib_device *ibdev, u32 port,
 	attr->gid_tbl_len = U4_IB_GIDS;
 	attr->pkey_tbl_len = 1;
 	attr->max_vl_num = 1;
+	attr->ip_gids = true;
+	attr->port_cap_flags = IB_PORT_CM_SUP;
 	return 0;
 }
 
@@ -143,24 +147,15 @@ int u4_ib_port_immutable(struct ib_device *ibdev, u32 port,
 {
 	immutable->gid_tbl_len = U4_IB_GIDS;
 	immutable->pkey_tbl_len = 1;
-	immutable->core_cap_flags = RDMA_CORE_CAP_PROT_IB |
-				    RDMA_CORE_CAP_IB_GRH_REQUIRED;
+	immutable->max_mad_size = IB_MGMT_MAD_SIZE;
+	immutable->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE |
+				    RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
 	return 0;
 }
 
 enum rdma_link_layer u4_ib_link_layer(struct ib_device *ibdev, u32 port)
 {
 	return IB_LINK_LAYER_ETHERNET;
-}
-
-int u4_ib_query_gid(struct ib_device *ibdev, u32 port, int index,
-		    union ib_gid *gid)
-{
-	if (index < 0 || index >= U4_IB_GIDS)
-		return -EINVAL;
-	gid->global.subnet_prefix = cpu_to_be64(U4_IB_PREFIX);
-	gid->global.interface_id = cpu_to_be64(u4_verbs_guid(&u4_node));
-	return 0;
 }
 
 int u4_ib_query_pkey(struct ib_device *ibdev, u32 port, u16 index, u16 *pkey)

@@ -76,7 +76,7 @@ int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	int ret;
 
 	if (!context)
-		return -EOPNOTSUPP;
+		return u4_ib_gsi_create(qp, init);
 	ret = u4_ib_no_request(udata);
 	if (ret)
 		return ret;
@@ -130,6 +130,10 @@ int u4_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata)
 	struct u4_ib_qp *qp = u4_ib_qp(ibqp);
 	int ret;
 
+	if (qp->gsi) {
+		u4_ib_gsi_destroy(qp->gsi);
+		return 0;
+	}
 	ret = u4_verbs_destroy_qp(qp->client, qp->id);
 	if (ret)
 		return ret;

@@ -39,6 +39,7 @@ const PROGRAMS: &[&str] = &[
     "perftest",
     "procps",
     "rdma-core",
+    "rdmacm-utils",
     "strace",
     "util-linux",
     "binutils",

@@ -123,7 +123,8 @@ fn tools(lab: &mut Lab) -> Result<Outcome> {
     }
     holder.end()?;
     let left = guest.sh("rdma resource show usb4_0")?;
-    for wanted in ["pd 0", "cq 0", "qp 0", "mr 0"] {
+    // ib_mad has the queue pair for management.
+    for wanted in ["pd 1", "cq 1", "qp 1", "mr 0", "ctx 0"] {
         if !left.contains(wanted) {
             bail!("something is left: {left}");
         }

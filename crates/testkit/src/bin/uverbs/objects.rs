@@ -174,10 +174,9 @@ pub(crate) fn transitions_are_checked(device: &str) -> Result<()> {
         Errno::INVAL,
     )?;
     modify(&context, qp, &Change::init(Kind::Rc, ALL))?;
-    let far = To {
-        gid: [0xfe; 16],
-        ..to
-    };
+    // Link-local, so that nobody has to be asked for it, and nobody's.
+    let mut far = to;
+    far.gid[15] ^= 0xff;
     let said = modify(&context, qp, &Change::rtr(Kind::Rc, far));
     refused("a host that is not there", said, Errno::HOSTUNREACH)?;
     let mut greedy = Change::rtr(Kind::Rc, to);
