@@ -39,8 +39,8 @@ pub(super) const GROUPS: &[Group] = &[
         plan: |plan| plan.parameters = "swiotlb=force".to_string(),
         prepare: rdma::prepare,
         checks: &[
-            check("link-up", Ci, bounced_link_up),
-            check("conformance-pair", Ci, conformance_pair),
+            check("link-up", Full, bounced_link_up),
+            check("conformance-pair", Full, conformance_pair),
             check("ping", Full, ping),
             check("bench", Full, bench),
             check("cable-pull", Full, cable_pull),
