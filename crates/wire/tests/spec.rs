@@ -85,13 +85,15 @@ fn is_module(path: &Path, module: &str) -> bool {
         || path.parent().is_some_and(|dir| dir.ends_with(module))
 }
 
-/// Whether `text` defines the test `name`.
+/// Whether `text` defines the test `name`, or the check of the lab.
 fn defines_test(text: &str, name: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let function = format!("fn {name}(");
+    let check = format!("fn {name}(lab: &mut Lab)");
     lines.iter().enumerate().any(|(at, line)| {
         let attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
-        line.starts_with(&function) && attributes.into_iter().any(|line| line.starts_with("#[test]"))
+        let is_test = attributes.into_iter().any(|line| line.starts_with("#[test]"));
+        line.starts_with(&check) || (line.starts_with(&function) && is_test)
     })
 }
 

@@ -81,6 +81,7 @@ const MODULES: &[&str] = &[
     "rdma_rxe",
     "ib_uverbs",
     "rdma_ucm",
+    "macvlan",
     "udmabuf",
     "virtio_net",
     "9p",

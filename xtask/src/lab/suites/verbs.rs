@@ -1,5 +1,6 @@
 //! Verbs on our module: the device `usb4_0`, spoken to without libibverbs, on one guest and between two.
 
+mod addresses;
 mod faults;
 mod hostile;
 
@@ -14,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
 pub(super) fn groups() -> Vec<&'static Group> {
-    [GROUPS, faults::GROUPS, hostile::GROUPS]
+    [GROUPS, addresses::GROUPS, faults::GROUPS, hostile::GROUPS]
         .into_iter()
         .flatten()
         .collect()
@@ -69,7 +70,7 @@ const LONG: Duration = Duration::from_secs(300);
 pub(super) fn plan(plan: &mut Plan) -> Result<()> {
     let path = binary::build("usb4-testkit", "usb4-uverbs")?;
     plan.files.push(("usr/bin/usb4-uverbs".to_string(), path));
-    Ok(())
+    addresses::plan(plan)
 }
 
 /// Loads the modules, which udev does elsewhere: the second for its device's alias, ib_uverbs for its class.
