@@ -16,6 +16,8 @@
 #include <linux/if_vlan.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
+#include <linux/unaligned.h>
+#include <net/neighbour.h>
 
 #include "ib.h"
 
@@ -187,6 +189,32 @@ static int stop(struct net_device *ndev)
 	return 0;
 }
 
+/*
+ * A link-local address that is made of a MAC address says which, as the GIDs that
+ * every host has do: nobody has to be asked, and it does not matter whether the host
+ * has another one, as some network managers have it.
+ */
+static int init_neighbour(struct neighbour *neigh)
+{
+	const struct in6_addr *addr =
+		(const struct in6_addr *)neigh->primary_key;
+
+	if (addr->s6_addr32[0] != htonl(0xfe800000) || addr->s6_addr32[1] ||
+	    addr->s6_addr[11] != 0xff || addr->s6_addr[12] != 0xfe)
+		return 0;
+	u4_guid_to_mac(get_unaligned_be64(&addr->s6_addr[8]), neigh->ha);
+	neigh->nud_state = NUD_NOARP;
+	neigh->output = neigh->ops->connected_output;
+	return 0;
+}
+
+static int neigh_setup(struct net_device *ndev, struct neigh_parms *parms)
+{
+	if (parms->tbl->family == AF_INET6)
+		parms->neigh_setup = init_neighbour;
+	return 0;
+}
+
 /* No other address: peers take frames from the one that they can compute. */
 static const struct net_device_ops netdev_ops = {
 	.ndo_open = open,
@@ -194,6 +222,7 @@ static const struct net_device_ops netdev_ops = {
 	.ndo_start_xmit = start_xmit,
 	.ndo_get_stats64 = dev_get_tstats64,
 	.ndo_validate_addr = eth_validate_addr,
+	.ndo_neigh_setup = neigh_setup,
 };
 
 static void get_drvinfo(struct net_device *ndev, struct ethtool_drvinfo *info)
@@ -299,8 +328,8 @@ void u4_ib_netdev_remove(struct net_device *ndev)
  * u4_ib_netdev_up() - bring the device up
  * @ndev: the device
  *
- * Nobody else does where nobody configures it, and without its link-local address
- * other hosts do not find the MAC address of the GID that is this.
+ * Nobody else does where nobody configures it, and without it there is no route to
+ * link-local GIDs of RoCE v2.
  */
 void u4_ib_netdev_up(struct net_device *ndev)
 {
