@@ -6,6 +6,7 @@ use crate::lab::session::{Guest, Lab, Plan};
 use crate::lab::suites::Tag::Ci;
 use crate::lab::suites::net::SETTLE;
 use crate::lab::suites::{Check, Group, Outcome, rdma};
+use crate::lab::switch;
 use crate::provider;
 use anyhow::{Context, Result, bail};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(super) const GROUPS: &[Group] = &[Group {
         check("strangers", strangers),
         check("rdma-cm", rdma_cm),
         check("rdma-cm-to-itself", to_itself),
+        check("perftest", perftest),
+        check("every-gid", every_gid),
         check("cable", cable),
         check("nobody-there", nobody_there),
         check("unload", unload),
@@ -318,6 +321,88 @@ fn to_itself(lab: &mut Lab) -> Result<Outcome> {
     run(guest, guest, "udaddy", &format!("udaddy -s {own}"))?;
     left(guest)?;
     seen("rping, udaddy")
+}
+
+/// perftest, whose queue pairs rdma_cm connects.
+fn perftest(lab: &mut Lab) -> Result<Outcome> {
+    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
+    let to = address(other.number);
+    let tests = [
+        "ib_send_lat -s 64 -n 200",
+        "ib_write_bw -s 65536 -n 100",
+        "ib_read_lat -s 4096 -n 100",
+        "ib_send_lat -c UD -s 1024 -n 200",
+    ];
+    for test in tests {
+        let command = format!("{test} -d usb4_0 -R -F");
+        let text = run(one, other, &command, &format!("{command} {to}"))?;
+        if !text.contains("rdma_cm QPs") || !text.contains("#iterations") {
+            bail!("{command}: {text}");
+        }
+    }
+    left(one)?;
+    seen(tests.join(", "))
+}
+
+/// The link-local GID of RoCE v1 works with the device down, that of v2 whatever link-local address the device has, and that
+/// of an IPv4 address as ARP finds it.
+fn every_gid(lab: &mut Lab) -> Result<Outcome> {
+    let guests = lab.guests();
+    let each = |script: &dyn Fn(usize) -> String| {
+        let mut guests = guests.iter();
+        guests.try_for_each(|guest| guest.sh(&script(guest.number)).map(drop))
+    };
+    for guest in guests {
+        rdma::network(guest)?;
+    }
+    let pingpong = |gid: u32| -> Result<()> {
+        let (one, other) = (lab.guest(0)?, lab.guest(1)?);
+        let command = format!("ibv_rc_pingpong -d usb4_0 -g {gid} -n 200");
+        let serving = other.start(&["sh", "-c", &format!("exec {command}")])?;
+        other.listening(18515)?;
+        let said = one.run(&format!("{command} {}", switch::address(other.number)), LIMIT)?;
+        if !said.ok() {
+            serving.signal(SIGKILL)?;
+            bail!("{command}: {said}");
+        }
+        let said = serving.wait(LIMIT)?;
+        if !said.ok() {
+            bail!("{command}, server: {said}");
+        }
+        Ok(())
+    };
+    each(&|_| format!("ip link set {DEVICE} down"))?;
+    pingpong(0).context("with the device down")?;
+    each(&|n| {
+        format!(
+            "ip link set {DEVICE} addrgenmode none && ip link set {DEVICE} up &&
+             ip addr add fe80::77:{n}/64 dev {DEVICE} nodad; ip addr add {}/24 dev {DEVICE} 2> /dev/null;
+             [ -z \"$(ip addr show dev {DEVICE} | grep ff:fe)\" ]",
+            address(n)
+        )
+    })?;
+    pingpong(1).context("with another link-local address")?;
+    let number = |guest: &Guest| -> Result<u32> {
+        let own = format!("0000:0000:0000:0000:0000:ffff:0a4d:{:04x}", guest.number + 1);
+        let table = table(guest)?;
+        let found = table
+            .iter()
+            .find(|(_, gid, kind)| *gid == own && kind == "RoCE v2");
+        found.map(|(index, ..)| *index).context("there is no IPv4 GID")
+    };
+    let (one, other) = (number(lab.guest(0)?)?, number(lab.guest(1)?)?);
+    if one != other {
+        bail!("the IPv4 GID is {one} here and {other} there");
+    }
+    pingpong(one).context("with an IPv4 address")?;
+    each(&|n| {
+        format!(
+            "ip link set {DEVICE} down; ip link set {DEVICE} addrgenmode eui64; ip link set {DEVICE} up
+             ip addr add fd00::{:x}/64 dev {DEVICE}",
+            n + 1
+        )
+    })?;
+    seen(format!("GIDs 0, 1 and {one}"))
 }
 
 /// The device has no carrier without a cable, and a connection over it ends; with the cable it goes on by itself.
