@@ -93,7 +93,7 @@ fn defines_test(text: &str, name: &str) -> bool {
     lines.iter().enumerate().any(|(at, line)| {
         let attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
         let is_test = attributes.into_iter().any(|line| line.starts_with("#[test]"));
-        line.starts_with(&check) || (line.starts_with(&function) && is_test)
+        line.trim_start_matches("pub(super) ").starts_with(&check) || (line.starts_with(&function) && is_test)
     })
 }
 

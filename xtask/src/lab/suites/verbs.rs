@@ -3,6 +3,7 @@
 mod addresses;
 mod faults;
 mod hostile;
+mod rdma_cm;
 
 use super::net::SETTLE;
 use super::rdma;

@@ -1,7 +1,8 @@
 //! The network device whose addresses are the port's GIDs, and rdma_cm, which finds hosts by them.
 
+use super::rdma_cm::{self, LISTENS, run};
 use super::{LONG, PORT, load_verbs, prepare, seen};
-use crate::lab::agent::{Output, Running, SIGKILL};
+use crate::lab::agent::{Running, SIGKILL};
 use crate::lab::session::{Guest, Lab, Plan};
 use crate::lab::suites::Tag::Ci;
 use crate::lab::suites::net::SETTLE;
@@ -20,9 +21,9 @@ pub(super) const GROUPS: &[Group] = &[Group {
         check("gids", gids),
         check("ping", ping),
         check("strangers", strangers),
-        check("rdma-cm", rdma_cm),
-        check("rdma-cm-to-itself", to_itself),
-        check("perftest", perftest),
+        check("rdma-cm", rdma_cm::programs),
+        check("rdma-cm-to-itself", rdma_cm::to_itself),
+        check("perftest", rdma_cm::perftest),
         check("every-gid", every_gid),
         check("cable", cable),
         check("nobody-there", nobody_there),
@@ -40,11 +41,8 @@ const DEVICE: &str = "usb4rdma0";
 /// Where the guests' libibverbs looks for providers.
 const PROVIDER: &str = "usr/lib/x86_64-linux-gnu/libibverbs/libusb4-rdmav34.so";
 
-/// A program waits for connections.
-const LISTENS: &str = "rdma resource show cm_id | grep -q 'state LISTEN'";
-
 /// How long one program may take.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Adds our provider to what guests get.
 pub(super) fn plan(plan: &mut Plan) -> Result<()> {
@@ -59,7 +57,7 @@ pub(super) fn plan(plan: &mut Plan) -> Result<()> {
 }
 
 /// A guest's IPv4 address on the device.
-fn address(guest: usize) -> String {
+pub(super) fn address(guest: usize) -> String {
     format!("10.77.0.{}", guest + 1)
 }
 
@@ -218,130 +216,6 @@ fn strangers(lab: &mut Lab) -> Result<Outcome> {
         bail!("{dropped} frames to nobody are counted");
     }
     seen(format!("{errors} and {dropped} dropped"))
-}
-
-/// A program that serves on one guest.
-struct Server<'a> {
-    running: Running<'a>,
-    command: String,
-}
-
-impl<'a> Server<'a> {
-    fn start(guest: &'a Guest, command: &str) -> Result<Server<'a>> {
-        let running = guest.start(&["sh", "-c", &format!("exec {command} < /dev/null")])?;
-        // Its listening rdma_cm identifier.
-        guest.until(LISTENS, SETTLE)?;
-        let command = command.to_string();
-        Ok(Server { running, command })
-    }
-
-    fn end(self) -> Result<Output> {
-        let output = self.running.wait(LIMIT).context(self.command.clone())?;
-        if !output.ok() {
-            bail!("{}: {output}", self.command);
-        }
-        Ok(output)
-    }
-}
-
-/// Runs a pair of programs, and returns what the client said.
-fn run(client: &Guest, server: &Guest, serve: &str, connect: &str) -> Result<String> {
-    let serving = Server::start(server, serve)?;
-    let output = client.run(&format!("{connect} < /dev/null"), LIMIT)?;
-    if !output.ok() {
-        serving.running.signal(SIGKILL)?;
-        let said = serving.running.wait(SETTLE)?;
-        bail!("{connect}: {output}\nserver: {said}");
-    }
-    serving.end()?;
-    Ok(output.text())
-}
-
-/// Whatever rdma_cm connects: reliable connections with reads and writes, many of them, and datagrams; by IPv4 and IPv6.
-fn rdma_cm(lab: &mut Lab) -> Result<Outcome> {
-    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
-    let mut done = vec![];
-    for (client, server) in [(one, other), (other, one)] {
-        let four = address(server.number);
-        let six = format!("fd00::{:x}", server.number + 1);
-        for address in [&four, &six] {
-            let text = run(
-                client,
-                server,
-                &format!("rping -s -a {address} -C 20 -S 4000"),
-                &format!("rping -c -a {address} -C 20 -S 4000 -V -v"),
-            )?;
-            let pings = text.lines().filter(|line| line.contains("ping data")).count();
-            if pings != 20 {
-                bail!("rping has said {pings} lines: {text}");
-            }
-        }
-        run(
-            client,
-            server,
-            "ucmatose -c 8 -C 20 -S 1000",
-            &format!("ucmatose -s {four} -c 8 -C 20 -S 1000"),
-        )?;
-        run(
-            client,
-            server,
-            "udaddy -c 4 -C 20 -S 1000",
-            &format!("udaddy -s {four} -c 4 -C 20 -S 1000"),
-        )?;
-        done.push(format!("guest {} to {}", client.number, server.number));
-    }
-    for guest in [one, other] {
-        left(guest)?;
-    }
-    seen(format!(
-        "rping by IPv4 and IPv6, ucmatose, udaddy: {}",
-        done.join(", ")
-    ))
-}
-
-/// Nothing but the kernel's own is left.
-fn left(guest: &Guest) -> Result<()> {
-    let wanted = "rdma resource show | grep -q 'usb4_0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0'";
-    guest.until(wanted, SETTLE).with_context(|| {
-        let found = guest.sh("rdma resource show");
-        format!("something is left: {found:?}")
-    })
-}
-
-/// The same within a host.
-fn to_itself(lab: &mut Lab) -> Result<Outcome> {
-    let guest = lab.guest(0)?;
-    let own = address(guest.number);
-    run(
-        guest,
-        guest,
-        &format!("rping -s -a {own} -C 20"),
-        &format!("rping -c -a {own} -C 20"),
-    )?;
-    run(guest, guest, "udaddy", &format!("udaddy -s {own}"))?;
-    left(guest)?;
-    seen("rping, udaddy")
-}
-
-/// perftest, whose queue pairs rdma_cm connects.
-fn perftest(lab: &mut Lab) -> Result<Outcome> {
-    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
-    let to = address(other.number);
-    let tests = [
-        "ib_send_lat -s 64 -n 200",
-        "ib_write_bw -s 65536 -n 100",
-        "ib_read_lat -s 4096 -n 100",
-        "ib_send_lat -c UD -s 1024 -n 200",
-    ];
-    for test in tests {
-        let command = format!("{test} -d usb4_0 -R -F");
-        let text = run(one, other, &command, &format!("{command} {to}"))?;
-        if !text.contains("rdma_cm QPs") || !text.contains("#iterations") {
-            bail!("{command}: {text}");
-        }
-    }
-    left(one)?;
-    seen(tests.join(", "))
 }
 
 /// The link-local GID of RoCE v1 works with the device down, that of v2 whatever link-local address the device has, and that

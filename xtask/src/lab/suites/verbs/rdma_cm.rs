@@ -1,0 +1,136 @@
+//! Programs whose queue pairs rdma_cm connects, by the addresses that [`super::addresses`] gives.
+
+use super::addresses::{LIMIT, address};
+use super::seen;
+use crate::lab::agent::{Output, Running, SIGKILL};
+use crate::lab::session::{Guest, Lab};
+use crate::lab::suites::Outcome;
+use crate::lab::suites::net::SETTLE;
+use anyhow::{Context, Result, bail};
+
+/// A program waits for connections.
+pub(super) const LISTENS: &str = "rdma resource show cm_id | grep -q 'state LISTEN'";
+
+/// A program that serves on one guest.
+struct Server<'a> {
+    running: Running<'a>,
+    command: String,
+}
+
+impl<'a> Server<'a> {
+    fn start(guest: &'a Guest, command: &str) -> Result<Server<'a>> {
+        let running = guest.start(&["sh", "-c", &format!("exec {command} < /dev/null")])?;
+        // Its listening rdma_cm identifier.
+        guest.until(LISTENS, SETTLE)?;
+        let command = command.to_string();
+        Ok(Server { running, command })
+    }
+
+    fn end(self) -> Result<Output> {
+        let output = self.running.wait(LIMIT).context(self.command.clone())?;
+        if !output.ok() {
+            bail!("{}: {output}", self.command);
+        }
+        Ok(output)
+    }
+}
+
+/// Runs a pair of programs, and returns what the client said.
+pub(super) fn run(client: &Guest, server: &Guest, serve: &str, connect: &str) -> Result<String> {
+    let serving = Server::start(server, serve)?;
+    let output = client.run(&format!("{connect} < /dev/null"), LIMIT)?;
+    if !output.ok() {
+        serving.running.signal(SIGKILL)?;
+        let said = serving.running.wait(SETTLE)?;
+        bail!("{connect}: {output}\nserver: {said}");
+    }
+    serving.end()?;
+    Ok(output.text())
+}
+
+/// Whatever rdma_cm connects: reliable connections with reads and writes, many of them, and datagrams; by IPv4 and IPv6.
+pub(super) fn programs(lab: &mut Lab) -> Result<Outcome> {
+    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
+    let mut done = vec![];
+    for (client, server) in [(one, other), (other, one)] {
+        let four = address(server.number);
+        let six = format!("fd00::{:x}", server.number + 1);
+        for address in [&four, &six] {
+            let text = run(
+                client,
+                server,
+                &format!("rping -s -a {address} -C 20 -S 4000"),
+                &format!("rping -c -a {address} -C 20 -S 4000 -V -v"),
+            )?;
+            let pings = text.lines().filter(|line| line.contains("ping data")).count();
+            if pings != 20 {
+                bail!("rping has said {pings} lines: {text}");
+            }
+        }
+        run(
+            client,
+            server,
+            "ucmatose -c 8 -C 20 -S 1000",
+            &format!("ucmatose -s {four} -c 8 -C 20 -S 1000"),
+        )?;
+        run(
+            client,
+            server,
+            "udaddy -c 4 -C 20 -S 1000",
+            &format!("udaddy -s {four} -c 4 -C 20 -S 1000"),
+        )?;
+        done.push(format!("guest {} to {}", client.number, server.number));
+    }
+    for guest in [one, other] {
+        left(guest)?;
+    }
+    seen(format!(
+        "rping by IPv4 and IPv6, ucmatose, udaddy: {}",
+        done.join(", ")
+    ))
+}
+
+/// Nothing but the kernel's own is left.
+fn left(guest: &Guest) -> Result<()> {
+    let wanted = "rdma resource show | grep -q 'usb4_0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0'";
+    guest.until(wanted, SETTLE).with_context(|| {
+        let found = guest.sh("rdma resource show");
+        format!("something is left: {found:?}")
+    })
+}
+
+/// The same within a host.
+pub(super) fn to_itself(lab: &mut Lab) -> Result<Outcome> {
+    let guest = lab.guest(0)?;
+    let own = address(guest.number);
+    run(
+        guest,
+        guest,
+        &format!("rping -s -a {own} -C 20"),
+        &format!("rping -c -a {own} -C 20"),
+    )?;
+    run(guest, guest, "udaddy", &format!("udaddy -s {own}"))?;
+    left(guest)?;
+    seen("rping, udaddy")
+}
+
+/// perftest, whose queue pairs rdma_cm connects.
+pub(super) fn perftest(lab: &mut Lab) -> Result<Outcome> {
+    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
+    let to = address(other.number);
+    let tests = [
+        "ib_send_lat -s 64 -n 200",
+        "ib_write_bw -s 65536 -n 100",
+        "ib_read_lat -s 4096 -n 100",
+        "ib_send_lat -c UD -s 1024 -n 200",
+    ];
+    for test in tests {
+        let command = format!("{test} -d usb4_0 -R -F");
+        let text = run(one, other, &command, &format!("{command} {to}"))?;
+        if !text.contains("rdma_cm QPs") || !text.contains("#iterations") {
+            bail!("{command}: {text}");
+        }
+    }
+    left(one)?;
+    seen(tests.join(", "))
+}
