@@ -58,7 +58,9 @@ struct u4_queue {
  * @memory: what the core keeps for it
  * @event: signalled when it is armed and gets an entry, or %NULL
  * @notify: called then with @context, or %NULL; with a spinlock held
+ * @failed: called with @context when its client has corrupted it, or %NULL
  * @context: see @notify
+ * @failed_work: calls @failed
  * @wait: woken then as well
  * @number: of its mapping
  * @dead: it has been destroyed
@@ -69,7 +71,9 @@ struct u4_cq {
 	void *memory;
 	struct eventfd_ctx *event;
 	void (*notify)(void *context);
+	void (*failed)(void *context);
 	void *context;
+	struct work_struct failed_work;
 	wait_queue_head_t wait;
 	u32 number;
 	bool dead;
@@ -80,18 +84,20 @@ struct u4_cq {
  * @depth: entries
  * @event_fd: descriptor of an eventfd, or -1: see &u4_cq.event
  * @notify: see &u4_cq.notify
+ * @failed: see &u4_cq.failed
  * @context: see &u4_cq.context
  */
 struct u4_cq_spec {
 	u32 depth;
 	int event_fd;
 	void (*notify)(void *context);
+	void (*failed)(void *context);
 	void *context;
 };
 
 /**
- * struct u4_ep - a client's endpoint
- * @sq: memory of its submission queue
+ * struct u4_ep - a client's endpoint, queue pair or shared receive queue
+ * @sq: memory of its submission queue; %NULL of a shared receive queue
  * @rq: memory of its receive queue
  * @memory: what the core keeps for it
  * @bytes: bytes of that
@@ -99,7 +105,8 @@ struct u4_cq_spec {
  * @rq_number: of the receive queue's mapping
  * @connected: it is of that kind
  * @client_id: the client in the core
- * @event: called with @context and what has happened to a queue pair, or %NULL
+ * @event: called with @context and what has happened to a queue pair or shared
+ *	receive queue, or %NULL
  * @context: see @event
  * @events: what has: a bit each of enum usb4_core_qp_event
  * @work: calls it
@@ -128,6 +135,7 @@ struct u4_ep {
  * @rq_depth: entries of its receive queue
  * @handles: address handles
  * @pd: its protection domain; 0 for an endpoint
+ * @srq: shared receive queue that a queue pair draws from; else 0
  * @event: see &u4_ep.event
  * @context: see &u4_ep.event
  */
@@ -139,6 +147,21 @@ struct u4_ep_spec {
 	u32 rq_depth;
 	u32 handles;
 	u32 pd;
+	u32 srq;
+	void (*event)(void *context, u32 event);
+	void *context;
+};
+
+/**
+ * struct u4_srq_spec - a shared receive queue of verbs to be made
+ * @pd: its protection domain, not 0
+ * @depth: entries
+ * @event: see &u4_ep.event
+ * @context: see &u4_ep.event
+ */
+struct u4_srq_spec {
+	u32 pd;
+	u32 depth;
 	void (*event)(void *context, u32 event);
 	void *context;
 };
@@ -323,6 +346,8 @@ int u4_destroy_ep(struct u4_client *client, void *data);
 struct u4_ep *u4_ep_make(struct u4_client *client,
 			 const struct u4_ep_spec *spec, u32 *id,
 			 struct usb4_core_addr *addr);
+struct u4_ep *u4_srq_make(struct u4_client *client,
+			  const struct u4_srq_spec *spec, u32 *id);
 int u4_ep_unmake(struct u4_client *client, u32 id);
 void u4_ep_drop(struct u4_client *client, struct u4_ep *ep, u32 id);
 void u4_nudge(void);

@@ -43,8 +43,25 @@ void usb4_home_wake(size_t waker)
 	wake_up_all(&cq->wait);
 }
 
+static void failed_work(struct work_struct *work)
+{
+	struct u4_cq *cq = container_of(work, struct u4_cq, failed_work);
+
+	cq->failed(cq->context);
+}
+
+/* With spinlocks held, under which nobody can be told. */
+void usb4_home_cq_error(size_t waker)
+{
+	struct u4_cq *cq = (struct u4_cq *)waker;
+
+	if (cq->failed)
+		schedule_work(&cq->failed_work);
+}
+
 static void forget_cq(struct u4_client *client, struct u4_cq *cq)
 {
+	cancel_work_sync(&cq->failed_work);
 	xa_erase(&client->queues, cq->number);
 	u4_cq_put(cq);
 }
@@ -74,7 +91,9 @@ static struct u4_cq *new_cq(struct u4_client *client,
 		return ERR_PTR(ret);
 	kref_init(&cq->ref);
 	init_waitqueue_head(&cq->wait);
+	INIT_WORK(&cq->failed_work, failed_work);
 	cq->notify = spec->notify;
+	cq->failed = spec->failed;
 	cq->context = spec->context;
 	if (spec->event_fd >= 0) {
 		cq->event = eventfd_ctx_fdget(spec->event_fd);

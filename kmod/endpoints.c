@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * A client's endpoints, and queue pairs of verbs: crates/kobj/src/objects.rs.
+ * A client's endpoints, and queue pairs of verbs and their shared receive queues:
+ * crates/kobj/src/objects.rs, qp.rs.
  *
  * In C for the memory they need, as completion queues are (cqs.c), and for who is
  * told of what happens to a queue pair.
@@ -12,7 +13,7 @@
 
 #include "client.h"
 
-/* Queue pairs that somebody is told about, by name. */
+/* Queue pairs and shared receive queues that somebody is told about, by name. */
 static DEFINE_XARRAY(u4_qps);
 
 /* With spinlocks held, under which nobody can be told. */
@@ -58,7 +59,8 @@ static void unwatch_qp(struct u4_ep *ep, u32 id)
 static void free_ep(struct u4_client *client, struct u4_ep *ep)
 {
 	u4_queue_drop(client, ep->rq, ep->rq_number);
-	u4_queue_drop(client, ep->sq, ep->sq_number);
+	if (ep->sq)
+		u4_queue_drop(client, ep->sq, ep->sq_number);
 	kvfree(ep->memory);
 	u4_uncharge(client, ep->bytes);
 	kfree(ep);
@@ -126,6 +128,26 @@ err_ep:
 	return ERR_PTR(ret);
 }
 
+/* What the core has made is the client's, or is no more. */
+static int keep(struct u4_client *client, struct u4_ep *ep, u32 id)
+{
+	int ret;
+
+	ret = watch_qp(ep, id);
+	if (ret)
+		goto err_core;
+	ret = xa_err(xa_store(&client->eps, id, ep, GFP_KERNEL_ACCOUNT));
+	if (ret)
+		goto err_watch;
+	return 0;
+
+err_watch:
+	unwatch_qp(ep, id);
+err_core:
+	usb4_core_destroy_ep(u4_core, client->id, id);
+	return ret;
+}
+
 static int create(const struct usb4_core_ep_params *params, u32 *id,
 		  struct usb4_core_addr *addr)
 {
@@ -169,22 +191,67 @@ struct u4_ep *u4_ep_make(struct u4_client *client,
 		.pd = spec->pd,
 		.memory = ep->memory,
 		.size = ep->bytes,
+		.srq = spec->srq,
 	};
 	ret = create(&params, id, addr);
 	if (ret)
 		goto err_ep;
-	ret = watch_qp(ep, *id);
+	ret = keep(client, ep, *id);
 	if (ret)
-		goto err_core;
-	ret = xa_err(xa_store(&client->eps, *id, ep, GFP_KERNEL_ACCOUNT));
-	if (ret)
-		goto err_watch;
+		goto err_ep;
 	return ep;
 
-err_watch:
-	unwatch_qp(ep, *id);
-err_core:
-	usb4_core_destroy_ep(u4_core, client->id, *id);
+err_ep:
+	free_ep(client, ep);
+	return ERR_PTR(ret);
+}
+
+/**
+ * u4_srq_make() - make a shared receive queue
+ * @client: whose; locked
+ * @spec: what it is to be like
+ * @id: where to put its name
+ *
+ * What else is done with an endpoint by its name is done with it, too.
+ *
+ * Return: the queue, which the client has; or an error.
+ */
+struct u4_ep *u4_srq_make(struct u4_client *client,
+			  const struct u4_srq_spec *spec, u32 *id)
+{
+	struct usb4_core_srq_params params;
+	struct u4_ep *ep;
+	int ret;
+
+	lockdep_assert_held(&client->lock);
+	ep = kzalloc_obj(*ep, GFP_KERNEL_ACCOUNT);
+	if (!ep)
+		return ERR_PTR(-ENOMEM);
+	ep->client_id = client->id;
+	ep->event = spec->event;
+	ep->context = spec->context;
+	INIT_WORK(&ep->work, event_work);
+	ep->rq = u4_queue_new(client, USB4_CORE_QUEUE_RQ, spec->depth,
+			      &ep->rq_number);
+	if (IS_ERR(ep->rq)) {
+		ret = PTR_ERR(ep->rq);
+		kfree(ep);
+		return ERR_PTR(ret);
+	}
+	params = (struct usb4_core_srq_params) {
+		.client = client->id,
+		.pd = spec->pd,
+		.depth = spec->depth,
+		.rq = u4_queue_lend(ep->rq),
+	};
+	ret = usb4_core_create_srq(u4_core, &params, id);
+	if (ret)
+		goto err_ep;
+	ret = keep(client, ep, *id);
+	if (ret)
+		goto err_ep;
+	return ep;
+
 err_ep:
 	free_ep(client, ep);
 	return ERR_PTR(ret);

@@ -244,6 +244,8 @@ struct usb4_core_cq_params {
  * @pd: protection domain of a queue pair, else 0
  * @memory: a block of usb4_core_ep_size() bytes
  * @size: bytes of it
+ * @srq: shared receive queue that a queue pair draws from, else 0
+ * @reserved: 0
  */
 struct usb4_core_ep_params {
 	u32 client;
@@ -258,6 +260,24 @@ struct usb4_core_ep_params {
 	u32 pd;
 	u8 *memory;
 	size_t size;
+	u32 srq;
+	u32 reserved;
+};
+
+/**
+ * struct usb4_core_srq_params - a shared receive queue to be created
+ * @client: whose
+ * @pd: its protection domain, not 0
+ * @depth: entries
+ * @reserved: 0
+ * @rq: its memory
+ */
+struct usb4_core_srq_params {
+	u32 client;
+	u32 pd;
+	u32 depth;
+	u32 reserved;
+	struct usb4_core_queue rq;
 };
 
 /**
@@ -330,6 +350,9 @@ enum usb4_core_qp_event {
 	USB4_CORE_QP_ACCESS_ERR	= 3,
 	USB4_CORE_QP_COMM_EST	= 4,
 	USB4_CORE_QP_SQ_DRAINED	= 5,
+	USB4_CORE_SRQ_ERR	= 14,
+	USB4_CORE_SRQ_LIMIT	= 15,
+	USB4_CORE_QP_LAST_WQE	= 16,
 };
 
 /**
@@ -486,9 +509,12 @@ static_assert(sizeof(struct usb4_core_sent) == 4);
 static_assert(sizeof(struct usb4_core_arrived) == 24);
 static_assert(sizeof(struct usb4_core_queue) == 24);
 static_assert(sizeof(struct usb4_core_cq_params) == 56);
-static_assert(sizeof(struct usb4_core_ep_params) == 96);
+static_assert(sizeof(struct usb4_core_ep_params) == 104);
 static_assert(offsetof(struct usb4_core_ep_params, handles) == 72);
 static_assert(offsetof(struct usb4_core_ep_params, pd) == 76);
+static_assert(offsetof(struct usb4_core_ep_params, srq) == 96);
+static_assert(sizeof(struct usb4_core_srq_params) == 40);
+static_assert(offsetof(struct usb4_core_srq_params, rq) == 16);
 static_assert(sizeof(struct usb4_core_mr_params) == 72);
 static_assert(offsetof(struct usb4_core_mr_params, narrow) == 36);
 static_assert(offsetof(struct usb4_core_mr_params, pd) == 60);
@@ -624,6 +650,17 @@ s32 usb4_core_modify_qp(const struct usb4_core *core, u32 client, u32 ep,
 s32 usb4_core_query_qp(const struct usb4_core *core, u32 client, u32 ep,
 		       struct usb4_core_qp_attr *attr);
 
+/*
+ * Shared receive queues of theirs. usb4_core_submit() takes the name of one that
+ * something was posted to, and usb4_core_destroy_ep() destroys it.
+ */
+s32 usb4_core_create_srq(const struct usb4_core *core,
+			 const struct usb4_core_srq_params *params, u32 *srq);
+s32 usb4_core_limit_srq(const struct usb4_core *core, u32 client, u32 srq,
+			u32 limit);
+s32 usb4_core_srq_limit(const struct usb4_core *core, u32 client, u32 srq,
+			u32 *limit);
+
 /* Lower 64 bits of a host's GID 0, as a number, fe80::/64 being the upper */
 u64 usb4_core_guid(const struct usb4_core_node *node);
 
@@ -638,10 +675,12 @@ void usb4_home_lock(u64 *word);
 void usb4_home_unlock(u64 *word);
 
 /*
- * Of a client: cqs.c, regions.c, queues.c, and of a queue pair: endpoints.c;
- * _wake(), _region_idle() and _qp_event() with a lock held
+ * Of a client: cqs.c, regions.c, queues.c, and of a queue pair or shared receive
+ * queue: endpoints.c; _wake(), _cq_error(), _region_idle() and _qp_event() with a
+ * lock held
  */
 void usb4_home_wake(size_t waker);
+void usb4_home_cq_error(size_t waker);
 void usb4_home_qp_event(u32 client, u32 ep, u32 event);
 void usb4_home_region_idle(u32 client);
 void usb4_home_put_queue(size_t queue);

@@ -218,10 +218,16 @@ impl<H: Home> Device<H> {
             Some(slot) if slot.phase == Phase::Live => slot.phase = Phase::Leaving,
             _ => return Err(DeviceError::NoClient),
         }
-        for slot in self.endpoints.iter() {
-            if let Some(id) = slot.id().filter(|_| slot.client() == client) {
-                // It may have been destroyed by its client in the meantime.
-                let _ = self.destroy_endpoint(client, id, now);
+        // Shared receive queues after the queue pairs that draw from them.
+        for are_srqs in [false, true] {
+            for slot in self.endpoints.iter() {
+                let mine = slot
+                    .id()
+                    .filter(|id| slot.client() == client && slot.is_srq(*id) == are_srqs);
+                if let Some(id) = mine {
+                    // It may have been destroyed by its client in the meantime.
+                    let _ = self.destroy_endpoint(client, id, now);
+                }
             }
         }
         for (index, slot) in self.cqs.iter().enumerate() {

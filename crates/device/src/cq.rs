@@ -116,6 +116,8 @@ pub(crate) struct Cq<H: Home> {
     pub(crate) client: ClientId,
     pub(crate) waker: H::Waker,
     dead: bool,
+    /// The client has been told that it is.
+    told: bool,
 }
 
 impl<H: Home> core::fmt::Debug for Cq<H> {
@@ -222,6 +224,7 @@ impl<H: Home> Cq<H> {
             client,
             waker,
             dead: false,
+            told: false,
         })
     }
 
@@ -308,6 +311,11 @@ impl<H: Home> Cq<H> {
             self.solicit();
         }
         Ok(self.take_armed())
+    }
+
+    /// Whether the client is to be told that the queue is dead: true once.
+    pub(crate) fn take_dead(&mut self) -> bool {
+        self.dead && !core::mem::replace(&mut self.told, true)
     }
 
     /// Whether the client sleeps on the queue and must be woken: true once per sleep.

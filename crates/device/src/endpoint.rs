@@ -8,6 +8,7 @@ use crate::cq::CONNECTED;
 use crate::id::{next_generation, split};
 use crate::memory::Domain;
 use crate::qp::Told;
+use crate::srq::Draws;
 use crate::sync::{AtomicU32, Ordering};
 use crate::{Access, ClientId, CqId, EndpointId, EndpointKind, EndpointState, Home, Lock, QpKind, QpState};
 
@@ -37,6 +38,8 @@ pub(crate) enum Kind {
     Ring(EndpointKind),
     /// What verbs have.
     Qp(QpKind),
+    /// A shared receive queue.
+    Srq,
 }
 
 impl Kind {
@@ -45,13 +48,14 @@ impl Kind {
         match self {
             Self::Ring(kind) => kind == EndpointKind::Connected,
             Self::Qp(kind) => kind != QpKind::Ud,
+            Self::Srq => false,
         }
     }
 
     /// What its operations are marked with ([`crate::cq`]).
     pub(crate) fn op_flags(self) -> u8 {
         match self {
-            Self::Ring(EndpointKind::Datagram) => 0,
+            Self::Ring(EndpointKind::Datagram) | Self::Srq => 0,
             Self::Ring(EndpointKind::Connected) => CONNECTED,
             Self::Qp(kind) => kind.op_flags(),
         }
@@ -72,6 +76,15 @@ pub struct EndpointSlot<H: Home> {
     serves: AtomicU32,
     /// Of the last endpoint here, and whether the place is taken (bit 16); used under the control lock only.
     place: AtomicU32,
+    /// Raw name of the shared receive queue that its receives come from: its own, if it is one; 0 if they come from a queue
+    /// of its own.
+    srq: AtomicU32,
+    /// What a queue pair has taken from it.
+    pub(crate) draws: Draws,
+    /// Shared receive queue: queue pairs that draw from it, and the limit below which its client is told, once. Written
+    /// under its receiving half's lock.
+    pub(crate) users: AtomicU32,
+    pub(crate) limit: AtomicU32,
     /// What it waits for: the bits above.
     pub(crate) attention: AtomicU32,
     /// Operations of the endpoint that links have taken; written under its sending half's lock.
@@ -128,6 +141,11 @@ impl<H: Home> Default for EndpointSlot<H> {
             pd: AtomicU32::new(0),
             serves: AtomicU32::new(0),
             place: AtomicU32::new(0),
+            srq: AtomicU32::new(0),
+            draws: Draws::new(),
+            users: AtomicU32::new(0),
+            limit: AtomicU32::new(0),
+
             attention: AtomicU32::new(0),
             begun: AtomicU32::new(0),
             ended: AtomicU32::new(0),
@@ -203,17 +221,28 @@ impl<H: Home> EndpointSlot<H> {
     }
 
     /// Names the endpoint that has just been put here.
-    pub(crate) fn open(&self, id: EndpointId, domain: Domain, kind: Kind, state: EndpointState) {
+    pub(crate) fn open(
+        &self,
+        id: EndpointId,
+        domain: Domain,
+        kind: Kind,
+        state: EndpointState,
+        srq: Option<EndpointId>,
+    ) {
         self.client.store(domain.client.0, Ordering::Relaxed);
         self.pd.store(domain.pd, Ordering::Relaxed);
         let rights = match kind {
             Kind::Ring(_) => ALL_RIGHTS,
-            Kind::Qp(_) => Access::LOCAL,
+            Kind::Qp(_) | Kind::Srq => Access::LOCAL,
         };
         let serves = [rights.bits(), kind.op_flags(), 0, 0];
         self.serves.store(u32::from_le_bytes(serves), Ordering::Relaxed);
         // Whether the place is on the attention list outlives the endpoint.
         self.attention.fetch_and(QUEUED, Ordering::Relaxed);
+        self.srq.store(srq.map_or(0, |srq| srq.0), Ordering::Relaxed);
+        self.draws.reset();
+        self.users.store(0, Ordering::Relaxed);
+        self.limit.store(0, Ordering::Relaxed);
         self.begun.store(0, Ordering::Relaxed);
         self.ended.store(0, Ordering::Relaxed);
         self.state.store(code(state), Ordering::Relaxed);
@@ -297,6 +326,19 @@ impl<H: Home> EndpointSlot<H> {
     #[inline]
     pub(crate) fn qp_kind(&self) -> Option<QpKind> {
         QpKind::of(self.marks())
+    }
+
+    /// The shared receive queue that a queue pair draws from.
+    pub(crate) fn draws_from(&self) -> Option<EndpointId> {
+        match self.srq.load(Ordering::Relaxed) {
+            0 => None,
+            srq => Some(EndpointId(srq)),
+        }
+    }
+
+    /// Whether it is the shared receive queue of that name.
+    pub(crate) fn is_srq(&self, id: EndpointId) -> bool {
+        self.draws_from() == Some(id)
     }
 
     /// Whether no operation is with a link.

@@ -26,7 +26,7 @@ pub enum DeviceError {
     Quota(Object),
     /// The device has no more of this.
     Full(Object),
-    /// Still in use: a completion queue with endpoints.
+    /// Still in use: a completion queue with endpoints, a shared receive queue with queue pairs.
     Busy,
     /// The call does not fit the endpoint's kind or state.
     State,
@@ -92,7 +92,7 @@ impl fmt::Display for DeviceError {
             Self::Unreachable => f.write_str("there is no link to that host"),
             Self::Quota(object) => write!(f, "the client's quota of {object} is used up"),
             Self::Full(object) => write!(f, "the device has no more {object}"),
-            Self::Busy => f.write_str("the completion queue still has endpoints"),
+            Self::Busy => f.write_str("the queue still has endpoints"),
             Self::State => f.write_str("the endpoint's kind or state does not allow it"),
             Self::Attribute => f.write_str("the queue pair's state or attribute does not allow it"),
             Self::Exists => f.write_str("there is a link to that host already"),

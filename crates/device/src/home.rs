@@ -58,7 +58,12 @@ pub trait Home: Sized + Send + Sync + 'static {
         let _ = client;
     }
 
-    /// Something has happened to a queue pair that no completion tells. *Locked.*
+    /// A completion queue was corrupted by its client; told once. *Locked.*
+    fn cq_error(&self, waker: &Self::Waker) {
+        let _ = waker;
+    }
+
+    /// Something has happened to a queue pair, or a shared receive queue, that no completion tells. *Locked.*
     fn qp_event(&self, client: ClientId, qp: EndpointId, event: QpEvent) {
         let _ = (client, qp, event);
     }

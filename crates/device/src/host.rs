@@ -387,21 +387,33 @@ impl<H: Home> Device<H> {
         rx: &Rx<H>,
         rqe: &Rqe,
     ) -> Result<u64, NakCode> {
+        self.reserve_for(slot, (rx.id, rx.cq, rx.op_flags), rqe)
+    }
+
+    /// The same for an endpoint with that name, receive completion queue and marks, wherever the receive is from.
+    #[inline(always)]
+    pub(crate) fn reserve_for(
+        &self,
+        slot: &EndpointSlot<H>,
+        (id, cq_id, flags): (EndpointId, CqId, u8),
+        rqe: &Rqe,
+    ) -> Result<u64, NakCode> {
         let op = Op {
             user_data: rqe.user_data,
-            ep: rx.id.0,
+            ep: id.0,
             op: OpCode::Send.code(),
-            flags: rx.op_flags,
+            flags,
         };
-        let place = self.cq(rx.cq).and_then(|cq| cq.with(rx.cq, |cq| cq.reserve(op)));
+        let place = self.cq(cq_id).and_then(|cq| cq.with(cq_id, |cq| cq.reserve(op)));
         match place {
-            Some(Ok(place)) => Ok(join_cookie(rx.cq, place)),
+            Some(Ok(place)) => Ok(join_cookie(cq_id, place)),
             Some(Err(NoRoom::Full)) => {
-                self.attend(slot, rx.id, STARVED);
+                self.attend(slot, id, STARVED);
                 Err(NakCode::Rnr)
             }
             Some(Err(NoRoom::Dead)) | None => {
-                self.kill(slot, rx.id);
+                self.tell_dead(cq_id);
+                self.kill(slot, id);
                 Err(NakCode::Gone)
             }
         }

@@ -66,6 +66,7 @@ mod qp_receive;
 mod qp_send;
 mod region;
 mod source;
+mod srq;
 mod submit;
 mod sync;
 
@@ -89,4 +90,5 @@ pub use owner::{Expired, Leave, Notified, Owner};
 pub use pump::{Arrivals, Scratch, Serviced};
 pub use qp::{QpAttr, QpConfig, QpEvent, QpInfo, QpKind, QpState};
 pub use source::SourceSlot;
+pub use srq::SrqConfig;
 pub use submit::Submitted;

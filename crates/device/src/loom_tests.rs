@@ -13,6 +13,7 @@ use usb4_ring_abi::sync::AtomicU64 as QueueWord;
 use crate::cq::Flags;
 use crate::links::Turns;
 use crate::memory::{Domain, Region, Regions};
+use crate::srq::Draws;
 use crate::{Access, ClientId, Expired, Leave, Lock, Notified, Owner, SpinLock};
 
 #[test]
@@ -343,5 +344,31 @@ fn loom_the_last_reference_of_a_dead_region_is_reported_once() {
         assert_eq!(regions.revoke(client, keys.local, false), Ok(true));
         // SAFETY: revoked above without references.
         assert_eq!(unsafe { regions.take(keys.local) }, Some((8, 7)));
+    });
+}
+
+/// Two receives that were taken from a shared receive queue complete while the queue pair goes to error and a third is to
+/// be taken: whoever is last tells, and nobody else.
+#[test]
+fn loom_one_learns_that_a_queue_pair_has_taken_its_last_receive() {
+    loom::model(|| {
+        let draws = Arc::new(Draws::new());
+        assert!(draws.take() && draws.take());
+        let threads: Vec<_> = (0..2)
+            .map(|taker| {
+                let draws = draws.clone();
+                thread::spawn(move || {
+                    let mut told = u32::from(draws.end());
+                    if taker == 1 && draws.take() {
+                        told += u32::from(draws.end());
+                    }
+                    told
+                })
+            })
+            .collect();
+        let stopped = u32::from(draws.stop());
+        let told: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert_eq!(told + stopped, 1);
+        assert!(!draws.take());
     });
 }

@@ -71,10 +71,18 @@ impl<H: Home> Device<H> {
         config: EndpointConfig<H>,
     ) -> Result<(EndpointId, EpAddr), DeviceError> {
         let kind = Kind::Ring(config.kind);
-        self.create(Domain::of(client), kind, None, self.random_incarnation(), config)
+        self.create(
+            Domain::of(client),
+            kind,
+            None,
+            self.random_incarnation(),
+            config,
+            None,
+        )
     }
 
-    /// Creates an endpoint of any kind; that in `config` does not count. A `special` one gets that number.
+    /// Creates an endpoint of any kind; that in `config` does not count. A `special` one gets that number. `srq` is what a queue
+    /// pair draws from.
     pub(crate) fn create(
         &self,
         domain: Domain,
@@ -82,6 +90,7 @@ impl<H: Home> Device<H> {
         special: Option<u16>,
         incarnation: u32,
         config: EndpointConfig<H>,
+        srq: Option<EndpointId>,
     ) -> Result<(EndpointId, EpAddr), DeviceError> {
         let client = domain.client;
         let EndpointConfig {
@@ -121,7 +130,7 @@ impl<H: Home> Device<H> {
         };
         let process_key = control.process_key(client);
         let number = match kind {
-            Kind::Ring(_) => id.0,
+            Kind::Ring(_) | Kind::Srq => id.0,
             Kind::Qp(_) => id.number(),
         };
         *slot.tx.lock() = Some(Tx {
@@ -152,9 +161,9 @@ impl<H: Home> Device<H> {
         let state = match kind {
             Kind::Ring(EndpointKind::Datagram) => EndpointState::Ready,
             Kind::Ring(EndpointKind::Connected) => EndpointState::Unconnected,
-            Kind::Qp(_) => EndpointState::Reset,
+            Kind::Qp(_) | Kind::Srq => EndpointState::Reset,
         };
-        slot.open(id, domain, kind, state);
+        slot.open(id, domain, kind, state, srq);
         Ok((
             id,
             EpAddr {
@@ -171,10 +180,13 @@ impl<H: Home> Device<H> {
     /// other threads; must not be called from within one.
     ///
     /// # Errors
-    /// The client has no such endpoint.
+    /// The client has no such endpoint; it is a shared receive queue that queue pairs draw from.
     pub fn destroy_endpoint(&self, client: ClientId, ep: EndpointId, now: Nanos) -> Result<(), DeviceError> {
         let slot = self.endpoint_of(client, ep)?;
-        if !slot.close(ep) {
+        let srq = slot.draws_from();
+        if srq == Some(ep) {
+            self.close_srq(slot, ep)?;
+        } else if !slot.close(ep) {
             return Err(DeviceError::NoEndpoint);
         }
         // From here on nobody finds the endpoint; what is under way is stopped before the queues are dropped.
@@ -189,6 +201,7 @@ impl<H: Home> Device<H> {
         }
         self.close_target(ep, now);
         self.wait_for_copies();
+        self.leave_srq(srq.filter(|srq| *srq != ep));
         let mut control = self.control.lock();
         slot.leave_place();
         control.credit(client, |used| {
@@ -392,9 +405,24 @@ impl<H: Home> Device<H> {
     pub(crate) fn kill(&self, slot: &EndpointSlot<H>, ep: EndpointId) {
         if slot.kill() {
             self.attend(slot, ep, FAILED);
-            if slot.qp_kind().is_some() {
-                self.home.qp_event(slot.client(), ep, QpEvent::Fatal);
-            }
+            let event = match slot.qp_kind() {
+                Some(_) => QpEvent::Fatal,
+                None if slot.is_srq(ep) => QpEvent::Corrupt,
+                None => return,
+            };
+            self.home.qp_event(slot.client(), ep, event);
+        }
+    }
+
+    /// A completion queue was found corrupted, or gone. No completion queue's lock is held.
+    #[cold]
+    pub(crate) fn tell_dead(&self, id: CqId) {
+        if let Some(slot) = self.cq(id) {
+            slot.with(id, |cq| {
+                if cq.take_dead() {
+                    self.home.cq_error(&cq.waker);
+                }
+            });
         }
     }
 
@@ -420,14 +448,18 @@ impl<H: Home> Device<H> {
             .ok_or(DeviceError::NoEndpoint)
     }
 
-    fn place_endpoint(&self, kind: Kind, special: Option<u16>) -> Option<(&EndpointSlot<H>, EndpointId)> {
+    pub(crate) fn place_endpoint(
+        &self,
+        kind: Kind,
+        special: Option<u16>,
+    ) -> Option<(&EndpointSlot<H>, EndpointId)> {
         if let Some(number) = special {
             let index = usize::from(number);
             let slot = self.endpoints.get(index).filter(|_| index < SPECIAL_QPS)?;
             return Some((slot, slot.take_special_place(number)?));
         }
         let spare = match kind {
-            Kind::Ring(_) => SPECIAL_QPS,
+            Kind::Ring(_) | Kind::Srq => SPECIAL_QPS,
             Kind::Qp(_) => 0,
         };
         let places = || self.endpoints.iter().enumerate();

@@ -95,7 +95,7 @@ impl QpState {
     }
 }
 
-/// What no completion tells.
+/// What no completion tells, of a queue pair or a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpEvent {
     /// It is in error because its queues were corrupted, or its link is gone.
@@ -108,6 +108,12 @@ pub enum QpEvent {
     Established,
     /// It is told to finish sending, and has.
     Drained,
+    /// It is in error, and what it has taken from its shared receive queue has completed: it takes no more.
+    LastReceive,
+    /// A shared receive queue has fewer receives than its limit.
+    Limit,
+    /// A shared receive queue was corrupted.
+    Corrupt,
 }
 
 /// A queue pair to be created.
@@ -133,6 +139,8 @@ pub struct QpConfig<H: Home> {
     pub rq: H::Queue,
     /// Room for address handles; one for connections.
     pub handles: Slab<AhSlot>,
+    /// A shared receive queue of the same client, which receives come from; `rq` then is of no use.
+    pub srq: Option<EndpointId>,
 }
 
 /// What is to change of a queue pair: what is not there stays as it is. Times and counts are coded as in InfiniBand.
@@ -271,7 +279,7 @@ impl<H: Home> Device<H> {
     /// endpoint is.
     ///
     /// # Errors
-    /// As for [`Self::create_endpoint`].
+    /// As for [`Self::create_endpoint`]; no such shared receive queue.
     pub fn create_qp(&self, client: ClientId, config: QpConfig<H>) -> Result<(EndpointId, u32), DeviceError> {
         let QpConfig {
             kind,
@@ -284,6 +292,7 @@ impl<H: Home> Device<H> {
             rq_depth,
             rq,
             handles,
+            srq,
         } = config;
         if pd == 0 {
             return Err(DeviceError::Range);
@@ -299,8 +308,12 @@ impl<H: Home> Device<H> {
             handles,
         };
         let domain = Domain { client, pd };
-        let (id, addr) = self.create(domain, Kind::Qp(kind), special, 0, endpoint)?;
-        Ok((id, addr.ep))
+        if let Some(srq) = srq {
+            self.join_srq(client, srq)?;
+        }
+        self.create(domain, Kind::Qp(kind), special, 0, endpoint, srq)
+            .map(|(id, addr)| (id, addr.ep))
+            .inspect_err(|_| self.leave_srq(srq))
     }
 
     /// Changes a queue pair. To [`QpState::Reset`] it waits for turns of [`Self::service`] that are running in other
@@ -492,6 +505,7 @@ impl<H: Home> Device<H> {
         }
         self.close_target(qp, now);
         self.wait_for_copies();
+        slot.draws.reset();
         Ok(())
     }
 

@@ -1,12 +1,13 @@
 //! Queue pairs, receiving: whose requests they take, which receives, and how these complete.
 
 use usb4_engine::{Admission, EpAddr, MemAt, NakCode, NodeId, Receive, ReceiveDone, Status, Target};
-use usb4_ring_abi::{Cqe, CqeStatus, Op as OpCode, Rqe, cqe_flags};
+use usb4_ring_abi::{Cqe, CqeStatus, Op as OpCode, cqe_flags};
 
 use crate::cq::Op;
 use crate::endpoint::{EndpointSlot, FAILED, Rx};
 use crate::host::LinkHost;
 use crate::qp_send::word;
+use crate::srq::{Drawer, Drawn};
 use crate::{Device, EndpointId, EndpointState, Home, QpEvent, QpKind, QpState};
 
 /// Bytes in front of a datagram: a global route header.
@@ -94,27 +95,23 @@ impl<H: Home> LinkHost<'_, H> {
                 return Err(NakCode::Access);
             }
         }
-        let rqe = if kind == QpKind::Rc {
-            device.peek_receive(slot, rx)?.ok_or(NakCode::Rnr)?
-        } else {
-            peek(device, slot, rx)?
+        let drawer = Drawer {
+            kind,
+            id: rx.id,
+            cq: rx.cq,
+            op_flags: rx.op_flags,
+            needed: match kind {
+                // A message that is too long ends its receive, too.
+                QpKind::Rc => 0,
+                QpKind::Uc => len,
+                QpKind::Ud => len.saturating_add(GRH),
+            },
         };
-        let needed = match kind {
-            // A message that is too long ends its receive, too.
-            QpKind::Rc => 0,
-            QpKind::Uc => len,
-            QpKind::Ud => len.saturating_add(GRH),
+        let Drawn { rqe, cookie, at } = match slot.draws_from() {
+            None => device.draw(slot, &drawer, slot, rx)?,
+            Some(srq) => device.draw_shared(slot, &drawer, srq)?,
         };
-        if needed > rqe.len {
-            return Err(NakCode::Length);
-        }
-        let cookie = match device.reserve_receive(slot, rx, &rqe) {
-            Err(NakCode::Rnr) if kind != QpKind::Rc => return Err(NakCode::Resource),
-            other => other?,
-        };
-        rx.rq.advance();
-        rx.rq.release();
-        let Some(at) = device.receive_buffer(rx, &rqe) else {
+        let Some(at) = at else {
             self.complete(cookie, |op| Cqe {
                 user_data: op.user_data,
                 op: OpCode::Send.code(),
@@ -192,17 +189,6 @@ impl<H: Home> Device<H> {
         if slot.qp_kind() == Some(QpKind::Rc) && slot.fail_qp() {
             self.attend(slot, ep, FAILED);
             self.home.qp_event(slot.client(), ep, event);
-        }
-    }
-}
-
-/// The next receive of a queue pair that drops what it has none for.
-fn peek<H: Home>(device: &Device<H>, slot: &EndpointSlot<H>, rx: &mut Rx<H>) -> Result<Rqe, NakCode> {
-    match rx.rq.peek() {
-        Ok(rqe) => rqe.ok_or(NakCode::Resource),
-        Err(_) => {
-            device.kill(slot, rx.id);
-            Err(NakCode::Gone)
         }
     }
 }

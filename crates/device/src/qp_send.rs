@@ -137,11 +137,14 @@ impl<H: Home> Device<H> {
         }
         let slot = slot?;
         cqe.ep = ep.number();
+        let received = cqe.flags & cqe_flags::RECV != 0;
+        if received {
+            self.end_drawing(slot, ep);
+        }
         if matches!(state, EndpointState::Error | EndpointState::Killed) {
             cqe.status = CqeStatus::Flushed.code();
             return None;
         }
-        let received = cqe.flags & cqe_flags::RECV != 0;
         if !received {
             self.tell_drained(slot, ep);
         }

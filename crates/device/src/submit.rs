@@ -184,12 +184,15 @@ impl<H: Home> Device<H> {
 
     /// Receives have been posted, or completions polled, on an endpoint messages wait for.
     pub(crate) fn feed(&self, slot: &EndpointSlot<H>, ep: EndpointId, now: Nanos) -> bool {
+        let srq = slot.draws_from();
         {
             let mut rx = slot.rx.lock();
             let Some(rx) = rx.as_mut().filter(|rx| rx.id == ep) else {
                 return false;
             };
             match rx.rq.available() {
+                // It is the shared receive queue that has to have some, and may have.
+                _ if srq.is_some_and(|srq| srq != ep) => {}
                 Ok(0) => {
                     // Still none: the client's next call must be noticed.
                     slot.attention.fetch_or(HUNGRY, Ordering::AcqRel);
@@ -200,18 +203,25 @@ impl<H: Home> Device<H> {
                 Ok(_) => {}
                 Err(_) => {
                     self.kill(slot, ep);
-                    return true;
+                    if srq.is_none() {
+                        return true;
+                    }
                 }
             }
+            let is_srq = srq == Some(ep);
             let room = self.cq(rx.cq).and_then(|cq| cq.with(rx.cq, |cq| cq.has_room()));
-            if room == Some(false) {
+            if room == Some(false) && !is_srq {
                 self.attend(slot, ep, STARVED);
                 return false;
             }
             slot.attention.fetch_and(!HUNGRY, Ordering::AcqRel);
             rx.rq.disarm();
         }
-        self.for_each_link(|link, _| link.receive_posted(now, ep.0));
+        if srq == Some(ep) {
+            self.feed_drawers(ep, now);
+        } else {
+            self.for_each_link(|link, _| link.receive_posted(now, ep.0));
+        }
         true
     }
 
@@ -225,6 +235,7 @@ impl<H: Home> Device<H> {
             self.close_flows(&mut tx.handles, now);
         }
         self.close_target(ep, now);
+        self.stop_drawing(slot, ep);
         let drained = self.drain_sq(slot, ep, now).any;
         drained | self.flush_receives(slot, ep)
     }
@@ -337,6 +348,7 @@ impl<H: Home> Device<H> {
             Some(Err(NoRoom::Full)) => PostError::Full,
             Some(Err(NoRoom::Dead)) | None => {
                 self.give_back(local);
+                self.tell_dead(tx.cq);
                 return Taken::Dead;
             }
         };
@@ -486,7 +498,10 @@ impl<H: Home> Device<H> {
         match shown {
             Some(Ok(())) => Taken::Done,
             Some(Err(NoRoom::Full)) => Taken::Stuck,
-            Some(Err(NoRoom::Dead)) | None => Taken::Dead,
+            Some(Err(NoRoom::Dead)) | None => {
+                self.tell_dead(id);
+                Taken::Dead
+            }
         }
     }
 
@@ -494,7 +509,7 @@ impl<H: Home> Device<H> {
     pub(crate) fn flush_receives(&self, slot: &EndpointSlot<H>, ep: EndpointId) -> bool {
         let is_qp = slot.qp_kind().is_some();
         let flushed = self.flush_posted(slot, ep, if is_qp { ep.number() } else { 0 });
-        if is_qp {
+        if is_qp && slot.draws_from().is_none() {
             self.drain_receives(slot, ep);
         }
         flushed

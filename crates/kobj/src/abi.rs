@@ -315,6 +315,26 @@ pub struct EpParams {
     pub memory: *mut u8,
     /// Bytes of it.
     pub size: usize,
+    /// Shared receive queue that a queue pair draws from; else 0.
+    pub srq: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// A shared receive queue to be created.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SrqParams {
+    /// The client's.
+    pub client: u32,
+    /// Its protection domain, not 0.
+    pub pd: u32,
+    /// Entries.
+    pub depth: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Its memory.
+    pub rq: Queue,
 }
 
 /// Memory to be registered.
@@ -545,7 +565,8 @@ layout! {
     Arrived 24 sent 8 frame_count 16 sent_count 20;
     Queue 24 count 8 handle 16;
     CqParams 56 queue 8 waker 32 memory 40 size 48;
-    EpParams 96 sq 24 rq 48 handles 72 pd 76 memory 80 size 88;
+    EpParams 104 sq 24 rq 48 handles 72 pd 76 memory 80 size 88 srq 96;
+    SrqParams 40 rq 16;
     MrParams 72 addr 8 mem 24 bound 32 narrow 36 peer 40 local_key 56 pd 60 remote_key 64;
     QpAttr 56 node 8 dest_qpn 24 access 32 timeout 36 sq_draining 42 qpn 44 reserved2 48;
     LinkStatus 176 rx_frames 48 parked 104 nak_received 168;

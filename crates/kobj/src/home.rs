@@ -21,6 +21,7 @@ unsafe extern "C" {
     safe fn usb4_home_store(mem: usize, offset: u64, value: u64);
     safe fn usb4_home_region_idle(client: u32);
     safe fn usb4_home_qp_event(client: u32, ep: u32, event: u32);
+    safe fn usb4_home_cq_error(waker: usize);
     safe fn usb4_home_unpin(mem: usize);
     safe fn usb4_home_put_queue(queue: usize);
     fn usb4_home_lock_init(word: *mut u64);
@@ -219,6 +220,10 @@ impl Home for KernelHome {
 
     fn region_idle(&self, client: ClientId) {
         usb4_home_region_idle(client.raw());
+    }
+
+    fn cq_error(&self, waker: &usize) {
+        usb4_home_cq_error(*waker);
     }
 
     fn qp_event(&self, client: ClientId, qp: EndpointId, event: QpEvent) {

@@ -2,10 +2,11 @@
 
 use usb4_device::{
     Access, ClientId, CqId, EndpointId, QpAttr as Change, QpConfig, QpEvent, QpInfo, QpKind, QpState,
+    SrqConfig,
 };
 use usb4_engine::NodeId;
 
-use crate::abi::{EpParams, Node, QpAttr};
+use crate::abi::{EpParams, Node, QpAttr, SrqParams};
 use crate::arena::Arena;
 use crate::device::Core;
 use crate::errno::{EINVAL, errno, outcome};
@@ -71,6 +72,12 @@ pub const QP_ACCESS_ERR: u32 = 3;
 pub const QP_COMM_EST: u32 = 4;
 /// See [`QP_FATAL`].
 pub const QP_SQ_DRAINED: u32 = 5;
+/// Of a shared receive queue: see [`QpEvent`].
+pub const SRQ_ERR: u32 = 14;
+/// Of a shared receive queue: see [`QpEvent`].
+pub const SRQ_LIMIT: u32 = 15;
+/// See [`QP_FATAL`].
+pub const QP_LAST_WQE: u32 = 16;
 
 /// The number of an event.
 pub(crate) fn event(event: QpEvent) -> u32 {
@@ -80,6 +87,9 @@ pub(crate) fn event(event: QpEvent) -> u32 {
         QpEvent::Access => QP_ACCESS_ERR,
         QpEvent::Established => QP_COMM_EST,
         QpEvent::Drained => QP_SQ_DRAINED,
+        QpEvent::Corrupt => SRQ_ERR,
+        QpEvent::Limit => SRQ_LIMIT,
+        QpEvent::LastReceive => QP_LAST_WQE,
     }
 }
 
@@ -173,6 +183,7 @@ pub unsafe extern "C" fn usb4_core_create_qp(
         rq_depth: params.rq_depth,
         rq,
         handles,
+        srq: (params.srq != 0).then(|| EndpointId::from_raw(params.srq)),
     };
     match core.device.create_qp(ClientId::from_raw(params.client), config) {
         Ok((id, number)) => {
@@ -228,6 +239,44 @@ pub extern "C" fn usb4_core_query_qp(core: &Core, client: u32, ep: u32, attr: &m
         reserved2: 0,
     };
     0
+}
+
+/// See [`usb4_device::Device::create_srq`]; destroyed by `usb4_core_destroy_ep`, as which `usb4_core_submit` knows it, too. The
+/// reference on its queue is taken in any case.
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_create_srq(core: &Core, params: &SrqParams, srq: &mut u32) -> i32 {
+    let config = SrqConfig {
+        pd: params.pd,
+        depth: params.depth,
+        rq: pages(&params.rq),
+    };
+    match core.device.create_srq(ClientId::from_raw(params.client), config) {
+        Ok(id) => {
+            *srq = id.raw();
+            0
+        }
+        Err(error) => errno(error),
+    }
+}
+
+/// See [`usb4_device::Device::limit_srq`].
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_limit_srq(core: &Core, client: u32, srq: u32, limit: u32) -> i32 {
+    let (client, srq) = (ClientId::from_raw(client), EndpointId::from_raw(srq));
+    outcome(core.device.limit_srq(client, srq, limit))
+}
+
+/// See [`usb4_device::Device::srq_limit`].
+#[unsafe(no_mangle)]
+pub extern "C" fn usb4_core_srq_limit(core: &Core, client: u32, srq: u32, limit: &mut u32) -> i32 {
+    let (client, srq) = (ClientId::from_raw(client), EndpointId::from_raw(srq));
+    match core.device.srq_limit(client, srq) {
+        Ok(now) => {
+            *limit = now;
+            0
+        }
+        Err(error) => errno(error),
+    }
 }
 
 /// See [`NodeId::guid`].

@@ -216,6 +216,15 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
         Ok(self.produced.wrapping_sub(self.next))
     }
 
+    /// As [`Self::available`], but looks at the peer's index in any case: what is posted by now counts.
+    ///
+    /// # Errors
+    /// The peer's index moved back or beyond the queue.
+    pub fn posted(&mut self) -> Result<u64, Hostile> {
+        self.refresh()?;
+        Ok(self.produced.wrapping_sub(self.next))
+    }
+
     /// A copy of the next entry, read once, without consuming it; a later read may differ.
     ///
     /// # Errors

@@ -89,6 +89,8 @@ pub(crate) struct TestHome {
     random: AtomicU64,
     pub(crate) idle: AtomicU32,
     pub(crate) events: Mutex<Vec<(EndpointId, QpEvent)>>,
+    /// Completion queues that were corrupted.
+    pub(crate) bad_cqs: AtomicU32,
 }
 
 impl TestHome {
@@ -97,6 +99,7 @@ impl TestHome {
             random: AtomicU64::new(seed),
             idle: AtomicU32::new(0),
             events: Mutex::default(),
+            bad_cqs: AtomicU32::new(0),
         }
     }
 }
@@ -142,6 +145,10 @@ impl Home for TestHome {
 
     fn region_idle(&self, _client: ClientId) {
         self.idle.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn cq_error(&self, _waker: &Self::Waker) {
+        self.bad_cqs.fetch_add(1, Ordering::Relaxed);
     }
 
     fn qp_event(&self, _client: ClientId, qp: EndpointId, event: QpEvent) {

@@ -18,5 +18,6 @@ mod qp;
 mod qp_datagrams;
 mod qp_errors;
 mod quotas;
+mod srq;
 mod threads;
 mod world;

@@ -464,7 +464,19 @@ impl User {
         kind: QpKind,
         pd: u32,
     ) -> Self {
-        Self::of_special(device, side, client, kind, pd, None).unwrap()
+        Self::of_qp_with(device, side, client, kind, pd, None)
+    }
+
+    /// One that draws from a shared receive queue, perhaps.
+    pub(crate) fn of_qp_with(
+        device: &Device<TestHome>,
+        side: usize,
+        client: ClientId,
+        kind: QpKind,
+        pd: u32,
+        srq: Option<EndpointId>,
+    ) -> Self {
+        Self::try_qp(device, side, client, kind, pd, (None, srq)).unwrap()
     }
 
     /// The same with a number of its own.
@@ -475,6 +487,17 @@ impl User {
         kind: QpKind,
         pd: u32,
         special: Option<u16>,
+    ) -> Result<Self, DeviceError> {
+        Self::try_qp(device, side, client, kind, pd, (special, None))
+    }
+
+    fn try_qp(
+        device: &Device<TestHome>,
+        side: usize,
+        client: ClientId,
+        kind: QpKind,
+        pd: u32,
+        (special, srq): (Option<u16>, Option<EndpointId>),
     ) -> Result<Self, DeviceError> {
         let shape = Shape::default();
         let mut user = Self::of_client(device, side, client, EndpointKind::Datagram, shape);
@@ -491,6 +514,7 @@ impl User {
             rq_depth: shape.rq,
             rq: rq_words.clone(),
             handles: Slab::boxed(shape.handles),
+            srq,
         };
         let (ep, number) = device.create_qp(client, config)?;
         user.ep = ep;

@@ -277,13 +277,19 @@ impl Link {
 
     /// Endpoint `ep` has got a receive, has become ready, or is gone: flows that were refused for lack of that may
     /// resume.
-    pub fn receive_posted(&mut self, _now: Nanos, ep: u32) {
+    pub fn receive_posted(&mut self, now: Nanos, ep: u32) {
+        self.receives_posted(now, |target| target == ep);
+    }
+
+    /// As [`Self::receive_posted`], for all endpoints that `got` says yes to. It is asked of those that somebody waits for
+    /// only, who has waited longest first; whom a receive was not enough for waits behind others afterwards.
+    pub fn receives_posted(&mut self, _now: Nanos, mut got: impl FnMut(u32) -> bool) {
         let last = self.not_ready.back();
         while let Some(index) = self.not_ready.pop(&mut self.rx_flows) {
             let Some(flow) = at_mut(&mut self.rx_flows, index) else {
                 break;
             };
-            if flow.rnr && flow.target.ep == ep {
+            if flow.rnr && got(flow.target.ep) {
                 flow.rnr = false;
                 flow.ready = true;
                 flow.epoch = flow.epoch.wrapping_add(1);
