@@ -137,6 +137,20 @@ struct u4_ib_qp {
 };
 
 /**
+ * struct u4_ib_srq - a shared receive queue
+ * @ibsrq: as the core knows it
+ * @client: whose
+ * @id: its name there
+ * @depth: its entries
+ */
+struct u4_ib_srq {
+	struct ib_srq ibsrq;
+	struct u4_client *client;
+	u32 id;
+	u32 depth;
+};
+
+/**
  * struct u4_ib_mr - a memory region
  * @ibmr: as the core knows it; its lkey is the region's local key
  * @client: whose
@@ -159,6 +173,7 @@ U4_IB_TO(pd, ib_pd, ibpd)
 U4_IB_TO(ah, ib_ah, ibah)
 U4_IB_TO(cq, ib_cq, ibcq)
 U4_IB_TO(qp, ib_qp, ibqp)
+U4_IB_TO(srq, ib_srq, ibsrq)
 U4_IB_TO(mr, ib_mr, ibmr)
 
 /* ib_context.c */
@@ -213,6 +228,14 @@ int u4_ib_modify_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		    struct ib_udata *udata);
 int u4_ib_query_qp(struct ib_qp *ibqp, struct ib_qp_attr *attr, int mask,
 		   struct ib_qp_init_attr *init);
+
+/* ib_srq.c */
+int u4_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
+		     struct ib_udata *udata);
+int u4_ib_modify_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr,
+		     enum ib_srq_attr_mask mask, struct ib_udata *udata);
+int u4_ib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr);
+int u4_ib_destroy_srq(struct ib_srq *ibsrq, struct ib_udata *udata);
 
 /* ib_mr.c */
 u32 u4_ib_remote_access(int flags);

@@ -18,6 +18,20 @@ static void notify(void *context)
 	ibcq->comp_handler(ibcq, ibcq->cq_context);
 }
 
+/* From a work item that has ended when the queue has. */
+static void failed(void *context)
+{
+	struct ib_cq *ibcq = context;
+	struct ib_event told = {
+		.device = ibcq->device,
+		.element.cq = ibcq,
+		.event = IB_EVENT_CQ_ERR,
+	};
+
+	if (ibcq->event_handler)
+		ibcq->event_handler(&told, ibcq->cq_context);
+}
+
 int u4_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		    struct uverbs_attr_bundle *attrs)
 {
@@ -44,6 +58,7 @@ int u4_ib_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
 		.depth = roundup_pow_of_two(attr->cqe),
 		.event_fd = -1,
 		.notify = notify,
+		.failed = failed,
 		.context = ibcq,
 	};
 	ret = u4_verbs_create_cq(context->client, &spec, &cq->id, &queue);

@@ -59,6 +59,10 @@ static const struct ib_device_ops u4_ib_ops = {
 	.post_send = u4_ib_post_send,
 	.post_recv = u4_ib_post_recv,
 	.get_dma_mr = u4_ib_get_dma_mr,
+	.create_srq = u4_ib_create_srq,
+	.modify_srq = u4_ib_modify_srq,
+	.query_srq = u4_ib_query_srq,
+	.destroy_srq = u4_ib_destroy_srq,
 	.reg_user_mr = u4_ib_reg_user_mr,
 	.reg_user_mr_dmabuf = u4_ib_reg_user_mr_dmabuf,
 	.dereg_mr = u4_ib_dereg_mr,
@@ -67,6 +71,7 @@ static const struct ib_device_ops u4_ib_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_cq, u4_ib_cq, ibcq),
 	INIT_RDMA_OBJ_SIZE(ib_pd, u4_ib_pd, ibpd),
 	INIT_RDMA_OBJ_SIZE(ib_qp, u4_ib_qp, ibqp),
+	INIT_RDMA_OBJ_SIZE(ib_srq, u4_ib_srq, ibsrq),
 	INIT_RDMA_OBJ_SIZE(ib_ucontext, u4_ib_ucontext, ibuc),
 };
 

@@ -42,16 +42,23 @@ static int check(const struct ib_qp_init_attr *init)
 	default:
 		return -EOPNOTSUPP;
 	}
-	if (init->create_flags || init->srq || init->rwq_ind_tbl)
+	if (init->create_flags || init->rwq_ind_tbl)
 		return -EOPNOTSUPP;
 	if (!init->send_cq || !init->recv_cq)
 		return -EINVAL;
 	if (cap->max_send_wr > u4_limits.max_depth ||
-	    cap->max_recv_wr > u4_limits.max_depth ||
-	    cap->max_send_sge > U4_IB_MAX_SGE ||
-	    cap->max_recv_sge > U4_IB_MAX_SGE || cap->max_inline_data)
+	    cap->max_send_sge > U4_IB_MAX_SGE || cap->max_inline_data)
+		return -EINVAL;
+	/* With a shared receive queue it has none of its own, whatever is asked. */
+	if (!init->srq && (cap->max_recv_wr > u4_limits.max_depth ||
+			   cap->max_recv_sge > U4_IB_MAX_SGE))
 		return -EINVAL;
 	return 0;
+}
+
+static u32 srq_of(const struct ib_qp_init_attr *init)
+{
+	return init->srq ? u4_ib_srq(init->srq)->id : 0;
 }
 
 /* A queue of the ring API has room for something. */
@@ -63,6 +70,12 @@ static u32 depth_for(u32 entries)
 static_assert((int)IB_QPT_RC == (int)USB4_CORE_QP_RC);
 static_assert((int)IB_QPT_UC == (int)USB4_CORE_QP_UC);
 static_assert((int)IB_QPT_UD == (int)USB4_CORE_QP_UD);
+static_assert((int)IB_EVENT_QP_FATAL == (int)USB4_CORE_QP_FATAL);
+static_assert((int)IB_EVENT_QP_REQ_ERR == (int)USB4_CORE_QP_REQ_ERR);
+static_assert((int)IB_EVENT_QP_ACCESS_ERR == (int)USB4_CORE_QP_ACCESS_ERR);
+static_assert((int)IB_EVENT_COMM_EST == (int)USB4_CORE_QP_COMM_EST);
+static_assert((int)IB_EVENT_SQ_DRAINED == (int)USB4_CORE_QP_SQ_DRAINED);
+static_assert((int)IB_EVENT_QP_LAST_WQE_REACHED == (int)USB4_CORE_QP_LAST_WQE);
 
 int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		    struct ib_udata *udata)
@@ -91,9 +104,10 @@ int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		.send_cq = u4_ib_cq(init->send_cq)->id,
 		.recv_cq = u4_ib_cq(init->recv_cq)->id,
 		.sq_depth = depth_for(init->cap.max_send_wr),
-		.rq_depth = depth_for(init->cap.max_recv_wr),
+		.rq_depth = depth_for(init->srq ? 0 : init->cap.max_recv_wr),
 		.handles = init->qp_type == IB_QPT_UD ? U4_IB_UD_HANDLES : 1,
 		.pd = u4_ib_pd(ibqp->pd)->number,
+		.srq = srq_of(init),
 		.event = tell,
 		.context = qp,
 	};
@@ -102,17 +116,19 @@ int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 	if (ret)
 		goto err_lock;
 	init->cap.max_send_wr = spec.sq_depth;
-	init->cap.max_recv_wr = spec.rq_depth;
+	init->cap.max_recv_wr = init->srq ? 0 : spec.rq_depth;
 	init->cap.max_send_sge = U4_IB_MAX_SGE;
-	init->cap.max_recv_sge = U4_IB_MAX_SGE;
+	init->cap.max_recv_sge = init->srq ? 0 : U4_IB_MAX_SGE;
 	qp->attr.cap = init->cap;
 	resp.ep = qp->id;
 	resp.sq_depth = spec.sq_depth;
-	resp.rq_depth = spec.rq_depth;
 	resp.sq_offset = sq.offset;
 	resp.sq_bytes = sq.bytes;
-	resp.rq_offset = rq.offset;
-	resp.rq_bytes = rq.bytes;
+	if (!init->srq) {
+		resp.rq_depth = spec.rq_depth;
+		resp.rq_offset = rq.offset;
+		resp.rq_bytes = rq.bytes;
+	}
 	ret = u4_ib_respond(udata, &resp, sizeof(resp));
 	if (ret)
 		goto err_qp;

@@ -33,12 +33,19 @@ struct usb4_ib_create_cq_resp {
 struct usb4_ib_create_qp_resp {
 	__u32	ep;		/* what ENTER and CREATE_AH call it */
 	__u32	sq_depth;
-	__u32	rq_depth;
+	__u32	rq_depth;	/* 0: it draws from a shared receive queue */
 	__u32	max_inline;
 	__aligned_u64 sq_offset;
 	__aligned_u64 sq_bytes;
 	__aligned_u64 rq_offset;
 	__aligned_u64 rq_bytes;
+};
+
+struct usb4_ib_create_srq_resp {
+	__u32	srq;		/* what ENTER calls it, as @ep */
+	__u32	depth;		/* entries; no less than asked for */
+	__aligned_u64 offset;	/* mmap */
+	__aligned_u64 bytes;
 };
 
 /* The host of a GID, for CREATE_AH. */

@@ -247,13 +247,83 @@ int u4_verbs_query_qp(struct u4_client *client, u32 id,
 EXPORT_SYMBOL_NS_GPL(u4_verbs_query_qp, "USB4_RDMA");
 
 /**
- * u4_verbs_destroy_qp() - destroy a queue pair
+ * u4_verbs_create_srq() - make a shared receive queue
+ * @client: whose
+ * @spec: what it is to be like
+ * @id: where to put its name
+ * @rq: where to put where it is mapped
+ *
+ * Return: 0 or an error.
+ */
+int u4_verbs_create_srq(struct u4_client *client,
+			const struct u4_srq_spec *spec, u32 *id,
+			struct u4_verbs_queue *rq)
+{
+	struct u4_ep *ep;
+	int ret;
+
+	ret = enter_own(client);
+	if (ret)
+		return ret;
+	ep = u4_srq_make(client, spec, id);
+	ret = PTR_ERR_OR_ZERO(ep);
+	if (!ret)
+		*rq = place_of(ep->rq, ep->rq_number);
+	leave(client);
+	return ret;
+}
+EXPORT_SYMBOL_NS_GPL(u4_verbs_create_srq, "USB4_RDMA");
+
+/**
+ * u4_verbs_limit_srq() - have it told when few receives are left
+ * @client: whose
+ * @id: the shared receive queue's name
+ * @limit: fewer than these, once; 0 for never
+ *
+ * Return: 0 or an error.
+ */
+int u4_verbs_limit_srq(struct u4_client *client, u32 id, u32 limit)
+{
+	int ret;
+
+	ret = enter(client);
+	if (ret)
+		return ret;
+	ret = usb4_core_limit_srq(u4_core, client->id, id, limit);
+	leave(client);
+	return ret;
+}
+EXPORT_SYMBOL_NS_GPL(u4_verbs_limit_srq, "USB4_RDMA");
+
+/**
+ * u4_verbs_srq_limit() - the limit that is in force
+ * @client: whose
+ * @id: the shared receive queue's name
+ * @limit: where to put it; 0 if it has been told, or there was none
+ *
+ * Return: 0 or an error.
+ */
+int u4_verbs_srq_limit(struct u4_client *client, u32 id, u32 *limit)
+{
+	int ret;
+
+	ret = enter(client);
+	if (ret)
+		return ret;
+	ret = usb4_core_srq_limit(u4_core, client->id, id, limit);
+	leave(client);
+	return ret;
+}
+EXPORT_SYMBOL_NS_GPL(u4_verbs_srq_limit, "USB4_RDMA");
+
+/**
+ * u4_verbs_destroy_qp() - destroy a queue pair, or a shared receive queue
  * @client: whose
  * @id: its name
  *
  * Nobody is notified of it when this returns.
  *
- * Return: 0 or an error.
+ * Return: 0 or an error: -EBUSY if queue pairs draw from it.
  */
 int u4_verbs_destroy_qp(struct u4_client *client, u32 id)
 {

@@ -50,6 +50,11 @@ int u4_verbs_modify_qp(struct u4_client *client, u32 id,
 		       const struct usb4_core_qp_attr *attr);
 int u4_verbs_query_qp(struct u4_client *client, u32 id,
 		      struct usb4_core_qp_attr *attr);
+int u4_verbs_create_srq(struct u4_client *client,
+			const struct u4_srq_spec *spec, u32 *id,
+			struct u4_verbs_queue *rq);
+int u4_verbs_limit_srq(struct u4_client *client, u32 id, u32 limit);
+int u4_verbs_srq_limit(struct u4_client *client, u32 id, u32 *limit);
 int u4_verbs_destroy_qp(struct u4_client *client, u32 id);
 int u4_verbs_reg_mr(struct u4_client *client, const struct u4_region_spec *spec,
 		    struct u4_keys *keys);
