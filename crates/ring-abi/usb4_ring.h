@@ -40,6 +40,7 @@ enum usb4_ring_op {
 	USB4_RING_OP_READ		= 3,
 	USB4_RING_OP_FETCH_ADD		= 4,
 	USB4_RING_OP_COMPARE_SWAP	= 5,
+	USB4_RING_OP_INVALIDATE		= 6,	/* queue pairs */
 };
 
 /* Flags of a submission entry. */
@@ -48,6 +49,7 @@ enum usb4_ring_op {
 /* Of queue pairs only. */
 #define USB4_RING_SQE_FENCE		4
 #define USB4_RING_SQE_SOLICITED		8
+#define USB4_RING_SQE_INVALIDATE	128
 
 /*
  * Submission entry. args by operation:
@@ -102,6 +104,7 @@ enum usb4_ring_status {
 #define USB4_RING_CQE_RECV		2
 #define USB4_RING_CQE_WRITE_IMM		4
 #define USB4_RING_CQE_SOLICITED		8	/* queue pairs */
+#define USB4_RING_CQE_INVALIDATED	16	/* queue pairs */
 
 /* Completion entry. */
 struct usb4_ring_cqe {

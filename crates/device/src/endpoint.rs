@@ -31,6 +31,10 @@ pub(crate) const FLOWLESS: u32 = 64;
 /// A queue pair in error: receives that its client posts are flushed.
 pub(crate) const DRAINS: u32 = 128;
 
+/// The first entry on its submission queue waits until all operations before it have completed. Set under the send completion
+/// queue's lock.
+pub(crate) const BARRIER: u32 = 256;
+
 /// What an endpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

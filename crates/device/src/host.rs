@@ -281,6 +281,11 @@ impl<H: Home> Host for LinkHost<'_, H> {
         Err(NakCode::Rnr)
     }
 
+    #[cold]
+    fn arriving(&self, target: Target, imm: u64) -> Result<(), NakCode> {
+        self.device.invalidate_for(target, imm)
+    }
+
     #[inline]
     fn release(&self, mem: MemRef) {
         self.device.release_region(mem);

@@ -53,6 +53,7 @@ mod grace;
 mod home;
 mod host;
 mod id;
+mod invalidate;
 mod links;
 mod lock;
 #[cfg(all(test, loom))]

@@ -29,7 +29,9 @@ const LIVE: u64 = 1 << 46;
 const DEAD: u64 = 2 << 46;
 const REVOKED: u64 = 3 << 46;
 const OWNER: u64 = (MAX_CLIENTS as u64 - 1) << 32;
-const REFS: u64 = (1 << 32) - 1;
+/// Peers may not use it any more, though its remote key names it.
+const SHUT: u64 = 1 << 31;
+const REFS: u64 = SHUT - 1;
 
 /// Whose memory it is, and on behalf of whose endpoints it is used: client and protection domain must both match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ struct Info {
 /// Place of a memory region.
 #[derive(Debug)]
 pub struct RegionSlot<M> {
-    /// Generation (16 bits at 48), phase (2 at 46), owner's index (14 at 32), references (32).
+    /// Generation (16 bits at 48), phase (2 at 46), owner's index (14 at 32), [`SHUT`] (1 at 31), references (31).
     state: AtomicU64,
     info: UnsafeCell<Option<Info>>,
     mem: UnsafeCell<Option<M>>,
@@ -167,7 +169,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         let (index, generation) = split(key);
         let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
         let live = live(generation, domain.client);
-        self.acquire(slot, key, live, |info| {
+        self.acquire(slot, key, live, REFS | SHUT, |info| {
             let region = &info.region;
             let allowed = region.domain == domain && !(writes && region.access.is_read_only());
             if allowed { region.span(addr, len) } else { None }
@@ -189,7 +191,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
         let generation = generation_of(slot.state.load(Ordering::Relaxed));
         let live = live(generation, domain.client);
-        self.acquire(slot, join(index, generation), live, |info| {
+        self.acquire(slot, join(index, generation), live, REFS, |info| {
             let region = &info.region;
             let allowed = info.remote_key == key
                 && region.domain == domain
@@ -197,6 +199,26 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
                 && (region.peer.is_none() || region.peer == node());
             if allowed { region.span(addr, len) } else { None }
         })
+    }
+
+    /// Has peers not use the region with that remote key any more; what they have a reference of they use on. Its owner does,
+    /// too, and still deregisters it.
+    pub(crate) fn shut(&self, domain: Domain, key: u64) -> Result<(), Denied> {
+        let index = u16::try_from(key & self.mask).map_err(|_| Denied(None))?;
+        let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
+        let generation = generation_of(slot.state.load(Ordering::Relaxed));
+        let live = live(generation, domain.client);
+        let held = self.acquire(slot, join(index, generation), live, REFS, |info| {
+            let named = info.remote_key == key && info.region.domain == domain;
+            named.then_some(0)
+        })?;
+        // The reference keeps the place from being another region's.
+        let before = slot.state.fetch_or(SHUT, Ordering::AcqRel);
+        match self.release(held.mem) {
+            None if before & SHUT == 0 => Ok(()),
+            // Somebody else was quicker, or it has been deregistered meanwhile.
+            idle => Err(Denied(idle)),
+        }
     }
 
     /// Gives a reference back. Returns the owner if that was the last one of a dead region.
@@ -230,7 +252,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
                 DEAD if last => (state.wrapping_sub(1), unsafe {
                     slot.read(|info| info.region.domain.client)
                 }),
-                REVOKED if last => (state & !(PHASE | REFS) | FREE, None),
+                REVOKED if last => (state & !(PHASE | REFS | SHUT) | FREE, None),
                 _ => (state.wrapping_sub(1), None),
             };
             match slot
@@ -357,18 +379,19 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         })
     }
 
-    /// `live` is the state the slot must be in, but for its references.
+    /// `live` is the state the slot must be in, but for the bits in `other`, its references among them.
     #[inline]
     fn acquire(
         &self,
         slot: &RegionSlot<M>,
         key: u32,
         live: u64,
+        other: u64,
         span: impl FnOnce(&Info) -> Option<u64>,
     ) -> Result<MemAt, Denied> {
         let mut state = slot.state.load(Ordering::Relaxed);
         loop {
-            if state & !REFS != live || state & REFS == REFS {
+            if state & !other != live || state & REFS == REFS {
                 return Err(Denied(None));
             }
             let next = state.wrapping_add(1);

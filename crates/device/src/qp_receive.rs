@@ -161,14 +161,18 @@ impl<H: Home> Device<H> {
         let mut cqe = Cqe { src: 0, ..cqe };
         cqe.flags &= !cqe_flags::IMM;
         let word = done.imm.unwrap_or(0);
-        if word & word::IMM != 0 {
+        let kind = QpKind::of(op.flags);
+        let invalidated = word & word::INVALIDATE != 0 && kind == Some(QpKind::Rc) && !done.write;
+        if invalidated && done.status == Status::Ok {
+            cqe.flags |= cqe_flags::INVALIDATED;
+        } else if word & word::IMM != 0 {
             cqe.flags |= cqe_flags::IMM;
         }
         if word & word::SOLICITED != 0 {
             cqe.flags |= cqe_flags::SOLICITED;
         }
         cqe.value = word & u64::from(u32::MAX);
-        if QpKind::of(op.flags) == Some(QpKind::Ud) && done.status == Status::Ok {
+        if kind == Some(QpKind::Ud) && done.status == Status::Ok {
             cqe.len = cqe.len.saturating_add(GRH);
             if let Some(slot) = self.endpoint(EndpointId(op.ep)) {
                 let src = self.source(slot.client(), target.src);

@@ -3,9 +3,10 @@
 use usb4_ring_abi::{Cqe, CqeStatus, Op as OpCode, Sqe, cqe_flags, sqe_flags};
 
 use crate::cq::{LIFE, Op, UNSIGNALED};
-use crate::endpoint::{EndpointSlot, FAILED, RETRY, SWEEP, Tx};
+use crate::endpoint::{BARRIER, EndpointSlot, FAILED, RETRY, SWEEP, Tx};
 use crate::host::Wants;
 use crate::submit::{Session, Taken};
+use crate::sync::Ordering;
 use crate::{Device, EndpointId, EndpointState, Home, QpKind};
 
 /// Longest datagram.
@@ -20,6 +21,8 @@ pub(crate) mod word {
     pub(crate) const IMM: u64 = 1 << 32;
     /// The completion is solicited.
     pub(crate) const SOLICITED: u64 = 1 << 33;
+    /// The lower half is the key of a region that is to be invalidated.
+    pub(crate) const INVALIDATE: u64 = 1 << 34;
 }
 
 impl<H: Home> Device<H> {
@@ -45,8 +48,16 @@ impl<H: Home> Device<H> {
             _ if matches!(op, OpCode::Send | OpCode::Write) => {}
             _ => return Err(CqeStatus::Invalid),
         }
+        let invalidates = sqe.flags & sqe_flags::INVALIDATE != 0;
+        if invalidates && QpKind::of(tx.op_flags) != Some(QpKind::Rc) {
+            return Err(CqeStatus::Invalid);
+        }
         let [.., imm] = &mut entry.args;
         let has_imm = sqe.flags & sqe_flags::IMM != 0;
+        if invalidates {
+            *imm = *imm & u64::from(u32::MAX) | word::INVALIDATE;
+            entry.flags |= sqe_flags::IMM;
+        }
         let takes_receive = has_imm || op == OpCode::Send;
         if has_imm {
             *imm = *imm & u64::from(u32::MAX) | word::IMM;
@@ -145,10 +156,16 @@ impl<H: Home> Device<H> {
             cqe.status = CqeStatus::Flushed.code();
             return None;
         }
+        let mut wants = None;
         if !received {
             self.tell_drained(slot, ep);
+            if slot.attention.load(Ordering::Relaxed) & BARRIER != 0 && slot.is_drained() {
+                wants = Some((slot, ep, RETRY));
+            }
         }
-        let status = cqe.status().filter(|status| *status != CqeStatus::Ok)?;
+        let Some(status) = cqe.status().filter(|status| *status != CqeStatus::Ok) else {
+            return wants;
+        };
         if received {
             // Of a datagram, or of an unreliable connection, the rest of whose message does not come.
             let only_lost = kind != QpKind::Rc && status == CqeStatus::Flushed;
@@ -164,7 +181,11 @@ impl<H: Home> Device<H> {
         }
         // Whatever has become of it on its way or at the peer.
         cqe.status = CqeStatus::Ok.code();
-        (status == CqeStatus::Gone).then_some((slot, ep, SWEEP))
+        if status != CqeStatus::Gone {
+            return wants;
+        }
+        let retry = if wants.is_some() { RETRY } else { 0 };
+        Some((slot, ep, SWEEP | retry))
     }
 }
 
@@ -179,7 +200,7 @@ fn seen(kind: QpKind, status: CqeStatus) -> CqeStatus {
 }
 
 /// An error in sending stops a reliable connection, and the sending half of others. What is to be done, if it has.
-fn stop<H: Home>(kind: QpKind, slot: &EndpointSlot<H>, ep: EndpointId) -> Option<Wants<'_, H>> {
+pub(crate) fn stop<H: Home>(kind: QpKind, slot: &EndpointSlot<H>, ep: EndpointId) -> Option<Wants<'_, H>> {
     let (stopped, why) = match kind {
         QpKind::Rc => (slot.fail_qp(), FAILED),
         _ => (slot.change(EndpointState::Ready, EndpointState::SendError), RETRY),

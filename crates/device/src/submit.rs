@@ -1,7 +1,7 @@
 //! From entries on a submission queue to work on a link.
 
 use usb4_engine::{FlowId, Link, MemAt, Nanos, OpenError, Operation, PostError, Work};
-use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, Op as OpCode, Sqe, sqe_flags};
+use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, OP_INVALIDATE, Op as OpCode, Sqe, sqe_flags};
 
 use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, QP, UNSIGNALED};
 use crate::endpoint::{DRAINS, EndpointSlot, FLOWLESS, HUNGRY, RETRY, STARVED, Tx};
@@ -278,6 +278,9 @@ impl<H: Home> Device<H> {
         sqe: &Sqe,
         now: Nanos,
     ) -> Taken {
+        if sqe.op == OP_INVALIDATE {
+            return self.invalidate_own(slot, tx, sqe);
+        }
         match self.qp_entry(tx, session, sqe) {
             Ok((op, entry)) => self.begin(slot, tx, session, (op, &entry), now),
             Err(status) => self.refuse(slot, tx, sqe, status),

@@ -286,6 +286,12 @@ pub trait Host {
     /// nothing there); `Err(Rnr)` when there is none (the host remembers to call `Link::receive_posted` for this
     /// endpoint), `Err(Gone)` when the endpoint is closed, anything else to refuse the message and keep the receive.
     fn take_receive(&self, target: Target, len: u32) -> Result<Receive, NakCode>;
+    /// The last chunk of a message with that immediate data is about to take effect: it may say something that is to be done
+    /// before. Refuse with `Access`: its receive, which has been taken, ends with that.
+    fn arriving(&self, target: Target, imm: u64) -> Result<(), NakCode> {
+        let _ = (target, imm);
+        Ok(())
+    }
     /// Gives back a reference obtained from `remote_access`, `take_receive` or with posted work.
     fn release(&self, mem: MemRef);
     /// Whether memory of which the engine holds a reference may still be read. If so it stays until what is composed in

@@ -28,7 +28,13 @@ pub mod sqe_flags {
     pub const FENCE: u8 = 4;
     /// Queue pairs: the completion of the receive that a SEND, or WRITE with immediate, takes at the peer is solicited.
     pub const SOLICITED: u8 = 8;
+    /// Queue pairs, SEND without [`IMM`]: `args[3]` is the remote key of a region of the peer's, which no peer may use any more.
+    pub const INVALIDATE: u8 = 128;
 }
+
+/// Operation code of queue pairs' submission entries that are no message: peers may not use the region any more whose remote
+/// key is `args[1]`. Done once everything before it on the queue pair has completed. It has no buffer.
+pub const OP_INVALIDATE: u8 = 6;
 
 /// Flag bits of a completion entry.
 pub mod cqe_flags {
@@ -40,6 +46,8 @@ pub mod cqe_flags {
     pub const WRITE_IMM: u16 = 4;
     /// Queue pairs, with [`RECV`]: the sender asked for a solicited completion.
     pub const SOLICITED: u16 = 8;
+    /// Queue pairs, with [`RECV`]: the sender had a region of the receiver's invalidated, whose remote key is `value`.
+    pub const INVALIDATED: u16 = 16;
 }
 
 /// Operation codes.
@@ -203,14 +211,23 @@ impl Sqe {
         Ok(op)
     }
 
-    /// As [`Self::check`], for entries of queue pairs, which have two flags more; SOLICITED where it has no meaning is
-    /// ignored.
+    /// As [`Self::check`], for entries of queue pairs, which have three flags more; SOLICITED where it has no meaning is
+    /// ignored. For messages only: not for [`OP_INVALIDATE`].
     ///
     /// # Errors
     /// The first field found wrong.
     pub fn check_verbs(&self) -> Result<Op, InvalidEntry> {
-        let flags = self.flags & !(sqe_flags::FENCE | sqe_flags::SOLICITED);
-        Self { flags, ..*self }.check()
+        let mut plain = *self;
+        plain.flags &= !(sqe_flags::FENCE | sqe_flags::SOLICITED);
+        if self.flags & sqe_flags::INVALIDATE != 0 {
+            if self.op != Op::Send.code() || self.flags & sqe_flags::IMM != 0 {
+                return Err(InvalidEntry::Flags);
+            }
+            plain.flags &= !sqe_flags::INVALIDATE;
+            let [.., key] = &mut plain.args;
+            *key = 0;
+        }
+        plain.check()
     }
 
     /// The prefix of a SEND; the first [`Self::prefix_len`] bytes count.
@@ -540,6 +557,24 @@ mod tests {
             ..send()
         };
         assert_eq!(long.check_verbs(), Err(InvalidEntry::Length));
+    }
+
+    #[test]
+    fn only_a_message_of_a_queue_pair_without_immediate_data_invalidates() {
+        let entry = Sqe {
+            flags: sqe_flags::INVALIDATE,
+            args: [0, 0, 0, 0x1234],
+            ..send()
+        };
+        assert_eq!(entry.check(), Err(InvalidEntry::Flags));
+        assert_eq!(entry.check_verbs(), Ok(Op::Send));
+        let flags = sqe_flags::INVALIDATE | sqe_flags::IMM;
+        let both = Sqe { flags, ..entry };
+        assert_eq!(both.check_verbs(), Err(InvalidEntry::Flags));
+        let op = Op::Write.code();
+        assert_eq!(Sqe { op, ..entry }.check_verbs(), Err(InvalidEntry::Flags));
+        let op = OP_INVALIDATE;
+        assert_eq!(Sqe { op, ..send() }.check(), Err(InvalidEntry::Operation));
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub mod uapi;
 
 pub use cursor::{Consumer, Hostile, Producer, PushError, is_armed};
 pub use entry::{
-    CQE_WORDS, Cqe, Entry, InvalidEntry, LOCAL_PROCESS, MAX_MESSAGE, Op, PREFIX_MAX, RQE_WORDS, Rqe,
-    SQE_WORDS, Sqe, cqe_flags, sqe_flags,
+    CQE_WORDS, Cqe, Entry, InvalidEntry, LOCAL_PROCESS, MAX_MESSAGE, OP_INVALIDATE, Op, PREFIX_MAX,
+    RQE_WORDS, Rqe, SQE_WORDS, Sqe, cqe_flags, sqe_flags,
 };
 pub use geometry::{
     ARMED, ARMED_SOLICITED, CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, GeometryError, MAX_DEPTH, NEED_WAKEUP,

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use usb4_ring_abi::{
     ABI_VERSION, ARMED, ARMED_SOLICITED, CONSUMER_WORD, Cqe, CqeStatus, ENTRIES_WORD, FLAGS_WORD,
-    LOCAL_PROCESS, MAX_DEPTH, MAX_MESSAGE, NEED_WAKEUP, Op, PREFIX_MAX, PRODUCER_WORD, Rqe, Sqe, cqe_flags,
-    sqe_flags, uapi,
+    LOCAL_PROCESS, MAX_DEPTH, MAX_MESSAGE, NEED_WAKEUP, OP_INVALIDATE, Op, PREFIX_MAX, PRODUCER_WORD, Rqe,
+    Sqe, cqe_flags, sqe_flags, uapi,
 };
 
 /// What C must print for each expression.
@@ -40,10 +40,13 @@ fn expected() -> BTreeMap<String, u64> {
     constant("SQE_UNSIGNALED", sqe_flags::UNSIGNALED.into());
     constant("SQE_FENCE", sqe_flags::FENCE.into());
     constant("SQE_SOLICITED", sqe_flags::SOLICITED.into());
+    constant("SQE_INVALIDATE", sqe_flags::INVALIDATE.into());
+    constant("OP_INVALIDATE", OP_INVALIDATE.into());
     constant("CQE_IMM", cqe_flags::IMM.into());
     constant("CQE_RECV", cqe_flags::RECV.into());
     constant("CQE_WRITE_IMM", cqe_flags::WRITE_IMM.into());
     constant("CQE_SOLICITED", cqe_flags::SOLICITED.into());
+    constant("CQE_INVALIDATED", cqe_flags::INVALIDATED.into());
     for status in CqeStatus::ALL {
         let mut name = String::from("STATUS");
         for c in format!("{status:?}").chars() {

@@ -11,6 +11,7 @@ mod connected;
 mod flows;
 mod home;
 mod hostile;
+mod invalidate;
 mod lifecycle;
 mod links;
 mod messages;

@@ -153,7 +153,10 @@ impl Link {
             last: true,
         };
         match receive {
-            Ok(receive) => self.refuse_length(at, &receive, u32::from(send.len), None, host),
+            Ok(receive) => {
+                let len = u32::from(send.len);
+                self.refuse_message(at, &receive, (len, None), NakCode::Length, host);
+            }
             Err(code) => self.refuse_receive(at, code, host),
         }
         true
@@ -273,7 +276,9 @@ impl Link {
             ) if got == offset => (receive, total, got, imm),
             (Some(SendFirst { total, imm }), Message::None) => match host.take_receive(flow.target, total) {
                 Ok(receive) if total <= receive.capacity => (receive, total, 0, imm),
-                Ok(receive) => return self.refuse_length(at, &receive, total, imm, host),
+                Ok(receive) => {
+                    return self.refuse_message(at, &receive, (total, imm), NakCode::Length, host);
+                }
                 Err(code) => return self.refuse_receive(at, code, host),
             },
             _ => return self.broken(at, host),
@@ -281,6 +286,11 @@ impl Link {
         let end = got.wrapping_add(u32::from(at.len));
         if end > total || at.last != (end == total) {
             return self.broken(at, host);
+        }
+        if let Some(word) = imm.filter(|_| at.last) {
+            if let Err(code) = host.arriving(flow.target, word) {
+                return self.refuse_message(at, &receive, (total, imm), code, host);
+            }
         }
         let to = MemAt {
             mem: receive.at.mem,
@@ -616,19 +626,21 @@ impl Link {
         self.follow(now, index, then, host);
     }
 
-    /// The message does not fit: its receive ends with its first chunk, which is not placed.
+    /// The message does not fit, or asks for something it has no right to: its receive ends with this chunk, which is not
+    /// placed.
     #[cold]
-    fn refuse_length<H: Host + ?Sized>(
+    fn refuse_message<H: Host + ?Sized>(
         &mut self,
         at: Now,
         receive: &Receive,
-        total: u32,
-        imm: Option<u64>,
+        (total, imm): (u32, Option<u64>),
+        code: NakCode,
         host: &H,
     ) {
-        self.queue_nak(at.flow, NakCode::Length);
+        self.queue_nak(at.flow, code);
         if let Some(flow) = at_mut(&mut self.rx_flows, at.flow) {
             flow.message = if at.last { Message::None } else { Message::Discard };
+            host.refused(flow.target, code);
         }
         let then = Then::Received {
             flow: at.flow,
@@ -636,7 +648,7 @@ impl Link {
             mem: receive_mem(receive),
             done: ReceiveDone {
                 cookie: receive.cookie,
-                status: Status::Refused(NakCode::Length),
+                status: Status::Refused(code),
                 len: total,
                 imm,
                 write: false,
