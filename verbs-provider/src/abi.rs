@@ -3,7 +3,8 @@
 #![allow(non_camel_case_types, reason = "the names are the header's")]
 
 use rdma_core_sys::{
-    ib_uverbs_create_ah_resp, ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp, ib_uverbs_get_context_resp,
+    ib_uverbs_create_ah_resp, ib_uverbs_create_cq_resp, ib_uverbs_create_qp_resp, ib_uverbs_create_srq_resp,
+    ib_uverbs_get_context_resp,
 };
 
 /// `uverbs_abi_ver` of the kernel's driver.
@@ -36,7 +37,18 @@ pub(crate) struct usb4_ib_create_cq_resp {
     pub(crate) bytes: u64,
 }
 
-/// A queue pair: its name for `ENTER`, and where to map its queues.
+/// A shared receive queue: its name for `ENTER`, and where to map it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct usb4_ib_create_srq_resp {
+    pub(crate) srq: u32,
+    pub(crate) depth: u32,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A queue pair: its name for `ENTER`, and where to map its queues. One that draws from a shared receive queue has none of
+/// its own: `rq_depth` is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct usb4_ib_create_qp_resp {
@@ -82,6 +94,14 @@ pub(crate) struct QpResponse {
     pub(crate) ours: usb4_ib_create_qp_resp,
 }
 
+/// What is answered to `CREATE_SRQ`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct SrqResponse {
+    pub(crate) core: ib_uverbs_create_srq_resp,
+    pub(crate) ours: usb4_ib_create_srq_resp,
+}
+
 /// What is answered to `CREATE_AH`: ours follows uverbs' four bytes at once.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, packed(4))]
@@ -112,6 +132,10 @@ mod tests {
         assert_eq!(
             offset_of!(QpResponse, ours),
             size_of::<ib_uverbs_create_qp_resp>()
+        );
+        assert_eq!(
+            offset_of!(SrqResponse, ours),
+            size_of::<ib_uverbs_create_srq_resp>()
         );
         assert_eq!(
             offset_of!(AhResponse, ours),
@@ -145,6 +169,7 @@ mod tests {
         structure!(usb4_ib_create_cq_resp: cq, depth, offset, bytes);
         structure!(usb4_ib_create_qp_resp:
             ep, sq_depth, rq_depth, max_inline, sq_offset, sq_bytes, rq_offset, rq_bytes);
+        structure!(usb4_ib_create_srq_resp: srq, depth, offset, bytes);
         structure!(usb4_ib_create_ah_resp: node_low, node_high);
         let mut c = format!("#include <stddef.h>\n#include \"{}\"\n", header.display());
         for (expression, value) in &facts {

@@ -12,7 +12,7 @@ use usb4_ring::raw::{ABI_VERSION, Ring};
 
 use crate::abi::{self, ContextResponse};
 use crate::init::complain;
-use crate::{ah, cq, cq_ex, device, errno, host, mr, pd, qp, qp_ex, qp_post};
+use crate::{ah, cq, cq_ex, device, errno, host, mr, pd, qp, qp_ex, qp_post, srq};
 
 /// What objects of an open device hold on to.
 #[derive(Debug)]
@@ -193,20 +193,26 @@ fn operations(layout: Layout) -> OpsTable {
         CreateCqEx: cq_ex::create_cq_ex as fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex;
         CreateQp: qp::create_qp as fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
         CreateQpEx: qp_ex::create_qp_ex as fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
+        CreateSrq: srq::create_srq as fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
         DeallocPd: pd::dealloc_pd as fn(*mut ibv_pd) -> c_int;
         DeregMr: mr::dereg_mr as fn(*mut verbs_mr) -> c_int;
         DestroyAh: ah::destroy_ah as fn(*mut ibv_ah) -> c_int;
         DestroyCq: cq::destroy_cq as fn(*mut ibv_cq) -> c_int;
         DestroyQp: qp::destroy_qp as fn(*mut ibv_qp) -> c_int;
+        DestroySrq: srq::destroy_srq as fn(*mut ibv_srq) -> c_int;
         FreeContext: free_context as fn(*mut ibv_context);
         ModifyQp: qp::modify_qp as fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+        ModifySrq: srq::modify_srq as fn(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int;
         PollCq: cq::poll_cq as fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
         PostRecv: qp_post::post_recv as fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
         PostSend: qp_post::post_send as fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
+        PostSrqRecv: srq::post_srq_recv as
+            fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
         QueryDeviceEx: device::query_device_ex as
             fn(*mut ibv_context, *const c_void, *mut ibv_device_attr_ex, usize) -> c_int;
         QueryPort: device::query_port as fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
         QueryQp: qp::query_qp as fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
+        QuerySrq: srq::query_srq as fn(*mut ibv_srq, *mut ibv_srq_attr) -> c_int;
         RegDmabufMr: mr::reg_dmabuf_mr as fn(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
         RegMr: mr::reg_mr as fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr;
         ReqNotifyCq: cq::req_notify_cq as fn(*mut ibv_cq, c_int) -> c_int;

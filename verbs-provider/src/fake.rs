@@ -15,7 +15,7 @@ use rdma_core_sys::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use usb4_ring::raw::{ABI_VERSION, Consumer, Cqe, Entry, Producer, QueueMemory, Ring, Rqe, Sqe};
 
-use crate::abi::{AhResponse, CqResponse, QpResponse, usb4_ib_alloc_ucontext_resp};
+use crate::abi::{AhResponse, CqResponse, QpResponse, SrqResponse, usb4_ib_alloc_ucontext_resp};
 use crate::context;
 
 const PAGE: u64 = 4096;
@@ -132,6 +132,10 @@ pub(crate) fn odd_library(quirks: Quirks) -> &'static Library {
         modify_qp,
         query_qp,
         destroy_qp,
+        create_srq,
+        modify_srq,
+        query_srq,
+        destroy_srq,
         create_ah,
         destroy_ah,
     }))
@@ -175,6 +179,12 @@ impl Open {
     /// The device's end of a send queue.
     pub(crate) fn sq(&self, qp: *mut ibv_qp) -> Consumer<QueueMemory, Sqe> {
         let (depth, memory) = self.memory::<Sqe>(qp.addr(), 0);
+        Consumer::new(memory, depth).unwrap()
+    }
+
+    /// The device's end of a shared receive queue.
+    pub(crate) fn srq(&self, srq: *mut ibv_srq) -> Consumer<QueueMemory, Rqe> {
+        let (depth, memory) = self.memory::<Rqe>(srq.addr(), 0);
         Consumer::new(memory, depth).unwrap()
     }
 
@@ -417,10 +427,16 @@ unsafe fn make(
 ) {
     // SAFETY: the caller's memory.
     let (cap, send_cq, recv_cq) = unsafe { ((*attr).cap, (*attr).send_cq, (*attr).recv_cq) };
+    // SAFETY: as above.
+    let has_srq = !unsafe { (*attr).srq }.is_null();
     assert_eq!(cap.max_inline_data, 0, "the kernel refuses that");
     let depth = |wanted: u32| wanted.max(1).next_power_of_two();
     let (sq, rq) = with(context, |kernel| {
         let sq = kernel.place(depth(cap.max_send_wr));
+        if has_srq {
+            kernel.queues.insert(qp.addr(), vec![sq]);
+            return (sq, (0, 0));
+        }
         let rq = kernel.place(depth(cap.max_recv_wr));
         kernel.queues.insert(qp.addr(), vec![sq, rq]);
         (sq, rq)
@@ -498,6 +514,66 @@ unsafe extern "C" fn query_qp(
 }
 
 unsafe extern "C" fn destroy_qp(_: *mut ibv_qp) -> c_int {
+    0
+}
+
+unsafe extern "C" fn create_srq(
+    pd: *mut ibv_pd,
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_init_attr,
+    _: *mut ibv_create_srq,
+    _: usize,
+    resp: *mut ib_uverbs_create_srq_resp,
+    resp_size: usize,
+) -> c_int {
+    assert_eq!(resp_size, size_of::<SrqResponse>());
+    // SAFETY: the caller's memory.
+    unsafe {
+        let context = (*pd).context;
+        let wanted = (*attr).attr.max_wr;
+        if wanted == 0 {
+            return libc::EINVAL;
+        }
+        let (depth, offset) = with(context, |kernel| {
+            let place = kernel.place(wanted.next_power_of_two());
+            kernel.queues.insert(srq.addr(), vec![place]);
+            place
+        });
+        (*srq).context = context;
+        (*attr).attr.max_wr = depth;
+        let ours = &mut (*resp.cast::<SrqResponse>()).ours;
+        (ours.srq, ours.depth, ours.offset, ours.bytes) = (9, depth, offset, ROOM);
+    }
+    0
+}
+
+unsafe extern "C" fn modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+    _: *mut ibv_modify_srq,
+    _: usize,
+) -> c_int {
+    if mask != IBV_SRQ_LIMIT {
+        return libc::EOPNOTSUPP;
+    }
+    // SAFETY: the caller's memory; nobody else uses the number.
+    unsafe { (*srq).handle = (*attr).srq_limit };
+    0
+}
+
+unsafe extern "C" fn query_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    _: *mut ibv_query_srq,
+    _: usize,
+) -> c_int {
+    // SAFETY: the caller's memory.
+    unsafe { (*attr).srq_limit = (*srq).handle };
+    0
+}
+
+unsafe extern "C" fn destroy_srq(_: *mut ibv_srq) -> c_int {
     0
 }
 

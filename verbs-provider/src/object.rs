@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::mem;
 
-use rdma_core_sys::{ibv_ah, ibv_pd, verbs_cq, verbs_device, verbs_mr, verbs_qp};
+use rdma_core_sys::{ibv_ah, ibv_pd, ibv_srq, verbs_cq, verbs_device, verbs_mr, verbs_qp};
 
 /// A structure of C's that may be all zeros.
 ///
@@ -15,6 +15,8 @@ pub(crate) unsafe trait Zeroed {}
 unsafe impl Zeroed for ibv_ah {}
 // SAFETY: as above.
 unsafe impl Zeroed for ibv_pd {}
+// SAFETY: as above.
+unsafe impl Zeroed for ibv_srq {}
 // SAFETY: as above.
 unsafe impl Zeroed for verbs_cq {}
 // SAFETY: as above.

@@ -29,7 +29,8 @@ pub(crate) struct Parts {
     /// `ibv_qp_state`, as the application has set it; the device alone knows of errors.
     state: AtomicI32,
     pub(crate) sends: Mutex<Sends>,
-    pub(crate) receives: Mutex<Producer<QueueMemory, Rqe>>,
+    /// None if it draws from a shared receive queue.
+    pub(crate) receives: Option<Mutex<Producer<QueueMemory, Rqe>>>,
 }
 
 /// The sending half.
@@ -62,12 +63,9 @@ impl Parts {
 /// It is more than there is.
 pub(crate) fn rules(attr: &ibv_qp_init_attr) -> Result<Rules, c_int> {
     let kind = Kind::of(attr.qp_type).ok_or(libc::EOPNOTSUPP)?;
-    if !attr.srq.is_null() {
-        return Err(libc::EOPNOTSUPP);
-    }
     let cap = &attr.cap;
     if cap.max_send_sge > MAX_SGE
-        || cap.max_recv_sge > MAX_SGE
+        || attr.srq.is_null() && cap.max_recv_sge > MAX_SGE
         || cap.max_inline_data > kind.max_inline()
         || attr.send_cq.is_null()
         || attr.recv_cq.is_null()
@@ -132,18 +130,24 @@ fn parts(shared: Arc<Shared>, rules: Rules, resp: &QpResponse) -> Result<Parts, 
     let sq = ring
         .map::<Sqe>(ours.sq_depth, ours.sq_offset, ours.sq_bytes)
         .map_err(failed)?;
-    let rq = ring
-        .map::<Rqe>(ours.rq_depth, ours.rq_offset, ours.rq_bytes)
-        .map_err(failed)?;
     // The depths are ones that could be mapped.
     let broken = |_| libc::EPROTO;
+    let receives = match ours.rq_depth {
+        0 => None,
+        depth => {
+            let rq = ring
+                .map::<Rqe>(depth, ours.rq_offset, ours.rq_bytes)
+                .map_err(failed)?;
+            Some(Mutex::new(Producer::new(rq, depth).map_err(broken)?))
+        }
+    };
     Ok(Parts {
         sends: Mutex::new(Sends {
             queue: Producer::new(sq, ours.sq_depth).map_err(broken)?,
             handles: Handles::default(),
             build: Build::default(),
         }),
-        receives: Mutex::new(Producer::new(rq, ours.rq_depth).map_err(broken)?),
+        receives,
         shared,
         ep: ours.ep,
         rules,

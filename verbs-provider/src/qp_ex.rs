@@ -22,14 +22,21 @@ const OPERATIONS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_SEND_WITH_IMM
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 /// Those of a kind.
 fn operations(kind: Kind) -> u64 {
     let messages = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     match kind {
         Kind::Rc => OPERATIONS,
-        Kind::Uc => messages | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
+        Kind::Uc => {
+            messages
+                | IBV_QP_EX_WITH_RDMA_WRITE
+                | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+                | IBV_QP_EX_WITH_LOCAL_INV
+        }
         Kind::Ud => messages,
     }
 }
@@ -134,11 +141,13 @@ unsafe fn clear(qp: *mut verbs_qp) -> Option<*mut u32> {
 fn fill(qp: &mut ibv_qp_ex) {
     qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    qp.wr_local_inv = Some(wr_local_inv);
     qp.wr_rdma_read = Some(wr_rdma_read);
     qp.wr_rdma_write = Some(wr_rdma_write);
     qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
     qp.wr_send = Some(wr_send);
     qp.wr_send_imm = Some(wr_send_imm);
+    qp.wr_send_inv = Some(wr_send_inv);
     qp.wr_set_ud_addr = Some(wr_set_ud_addr);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
@@ -217,6 +226,16 @@ unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
     // SAFETY: the application builds.
     unsafe { begin(qp, IBV_WR_SEND_WITH_IMM, |sqe| send::set_immediate(sqe, imm_data)) };
+}
+
+unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the application builds.
+    unsafe { begin(qp, IBV_WR_SEND_WITH_INV, |sqe| send::set_invalidated(sqe, rkey)) };
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    // SAFETY: the application builds.
+    unsafe { begin(qp, IBV_WR_LOCAL_INV, |sqe| send::set_invalidated(sqe, rkey)) };
 }
 
 unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, addr: u64) {

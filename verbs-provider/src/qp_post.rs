@@ -3,11 +3,13 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use rdma_core_sys::*;
 use usb4_ffi::boundary_or;
-use usb4_ring::raw::{Errno, PushError};
+use usb4_ring::raw::{Errno, Producer, PushError, QueueMemory, Rqe};
 
 use crate::ah::Ah;
+use crate::context::Shared;
 use crate::handles;
 use crate::init::PANICKED;
 use crate::qp::{Parts, Qp, Sends};
@@ -51,13 +53,7 @@ impl Parts {
     /// It has gone, or is another process's.
     #[inline]
     pub(crate) fn submit(&self) -> Result<(), c_int> {
-        self.shared.ring.submit(self.ep).or_else(|error| {
-            if error == Errno::INTR {
-                Ok(())
-            } else {
-                Err(error.raw_os_error())
-            }
-        })
+        submit(&self.shared, self.ep)
     }
 
     /// # Safety
@@ -94,37 +90,68 @@ impl Parts {
     /// As [`Parts::post_send`].
     #[inline]
     unsafe fn post_recv(&self, wr: *mut ibv_recv_wr) -> Result<(), (c_int, *mut ibv_recv_wr)> {
-        if !self.may_receive() {
-            return Err((libc::EINVAL, wr));
+        match &self.receives {
+            // SAFETY: the caller's promise.
+            Some(receives) if self.may_receive() => unsafe {
+                post_receives(receives, wr, &self.shared, self.ep)
+            },
+            _ => Err((libc::EINVAL, wr)),
         }
-        let mut receives = self.receives.lock();
-        let mut next = wr;
-        let mut result = Ok(());
-        // SAFETY: the caller's promise.
-        while let Some(request) = unsafe { next.as_ref() } {
-            // SAFETY: as above.
-            let pushed =
-                unsafe { send::receive(request) }.and_then(|rqe| receives.push(&rqe).map_err(refused));
-            if let Err(error) = pushed {
-                result = Err((error, next));
-                break;
-            }
-            next = request.next;
-        }
-        // The device finds receives when it needs them, unless it has needed one already.
-        let asleep = receives.publish() != 0 && receives.needs_wakeup();
-        drop(receives);
-        if asleep {
-            let submitted = self.submit().map_err(|error| (error, wr));
-            return result.and(submitted);
-        }
-        result
     }
+}
+
+/// The device takes what was published on the queues it calls `name`.
+///
+/// # Errors
+/// It has gone, or is another process's.
+#[inline]
+fn submit(shared: &Shared, name: u32) -> Result<(), c_int> {
+    shared.ring.submit(name).or_else(|error| {
+        if error == Errno::INTR {
+            Ok(())
+        } else {
+            Err(error.raw_os_error())
+        }
+    })
+}
+
+/// Posts a chain of receives to a queue that is the device's `name`'s.
+///
+/// # Safety
+/// `wr` is null or a chain of requests as verbs wants them.
+#[inline]
+pub(crate) unsafe fn post_receives(
+    receives: &Mutex<Producer<QueueMemory, Rqe>>,
+    wr: *mut ibv_recv_wr,
+    shared: &Shared,
+    name: u32,
+) -> Result<(), (c_int, *mut ibv_recv_wr)> {
+    let mut receives = receives.lock();
+    let mut next = wr;
+    let mut result = Ok(());
+    // SAFETY: the caller's promise.
+    while let Some(request) = unsafe { next.as_ref() } {
+        // SAFETY: as above.
+        let pushed = unsafe { send::receive(request) }.and_then(|rqe| receives.push(&rqe).map_err(refused));
+        if let Err(error) = pushed {
+            result = Err((error, next));
+            break;
+        }
+        next = request.next;
+    }
+    // The device finds receives when it needs them, unless it has needed one already.
+    let asleep = receives.publish() != 0 && receives.needs_wakeup();
+    drop(receives);
+    if asleep {
+        let submitted = submit(shared, name).map_err(|error| (error, wr));
+        return result.and(submitted);
+    }
+    result
 }
 
 /// Tells C which request was not posted, and why.
 #[inline]
-unsafe fn answer<W>(result: Result<(), (c_int, *mut W)>, bad_wr: *mut *mut W) -> c_int {
+pub(crate) unsafe fn answer<W>(result: Result<(), (c_int, *mut W)>, bad_wr: *mut *mut W) -> c_int {
     match result {
         Ok(()) => 0,
         Err((error, wr)) => {

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use rdma_core_sys::*;
-use usb4_ring::raw::{Op, PREFIX_MAX, Rqe, Sqe, sqe_flags};
+use usb4_ring::raw::{OP_INVALIDATE, Op, PREFIX_MAX, Rqe, Sqe, sqe_flags};
 
 use crate::handles::Target;
 use crate::wc::carried;
@@ -14,6 +14,8 @@ mod flag {
     pub(super) const FENCE: u8 = 4;
     /// The receiver, if it waits for such only, is woken.
     pub(super) const SOLICITED: u8 = 8;
+    /// The receiver has a region invalidated.
+    pub(super) const INVALIDATE: u8 = 128;
 }
 
 /// Kinds of queue pairs.
@@ -73,16 +75,16 @@ pub(crate) const MAX_SGE: u32 = 1;
 #[inline]
 pub(crate) fn begin(rules: &Rules, opcode: c_int, flags: c_uint, wr_id: u64) -> Result<Sqe, c_int> {
     let (op, immediate) = match opcode {
-        IBV_WR_SEND => (Op::Send, false),
+        IBV_WR_LOCAL_INV if rules.kind != Kind::Ud => return Ok(invalidation(rules, flags, wr_id)),
+        IBV_WR_SEND_WITH_INV if rules.kind != Kind::Rc => return Err(libc::EINVAL),
+        IBV_WR_SEND | IBV_WR_SEND_WITH_INV => (Op::Send, false),
         IBV_WR_SEND_WITH_IMM => (Op::Send, true),
         IBV_WR_RDMA_WRITE => (Op::Write, false),
         IBV_WR_RDMA_WRITE_WITH_IMM => (Op::Write, true),
         IBV_WR_RDMA_READ => (Op::Read, false),
         IBV_WR_ATOMIC_CMP_AND_SWP => (Op::CompareSwap, false),
         IBV_WR_ATOMIC_FETCH_AND_ADD => (Op::FetchAdd, false),
-        IBV_WR_LOCAL_INV | IBV_WR_BIND_MW | IBV_WR_SEND_WITH_INV | IBV_WR_TSO => {
-            return Err(libc::EOPNOTSUPP);
-        }
+        IBV_WR_BIND_MW | IBV_WR_TSO => return Err(libc::EOPNOTSUPP),
         _ => return Err(libc::EINVAL),
     };
     if !rules.kind.has(op) {
@@ -96,6 +98,9 @@ pub(crate) fn begin(rules: &Rules, opcode: c_int, flags: c_uint, wr_id: u64) -> 
     if immediate {
         sqe.flags |= sqe_flags::IMM;
     }
+    if opcode == IBV_WR_SEND_WITH_INV {
+        sqe.flags |= flag::INVALIDATE;
+    }
     if !rules.all_signalled && flags & IBV_SEND_SIGNALED == 0 {
         sqe.flags |= sqe_flags::UNSIGNALED;
     }
@@ -108,6 +113,26 @@ pub(crate) fn begin(rules: &Rules, opcode: c_int, flags: c_uint, wr_id: u64) -> 
         sqe.flags |= flag::SOLICITED;
     }
     Ok(sqe)
+}
+
+/// A request that has a region invalidated of this side's.
+fn invalidation(rules: &Rules, flags: c_uint, wr_id: u64) -> Sqe {
+    let mut sqe = Sqe {
+        op: OP_INVALIDATE,
+        user_data: wr_id,
+        ..Sqe::default()
+    };
+    if !rules.all_signalled && flags & IBV_SEND_SIGNALED == 0 {
+        sqe.flags |= sqe_flags::UNSIGNALED;
+    }
+    sqe
+}
+
+/// Says which region is invalidated: of the peer's, or of this side's.
+#[inline]
+pub(crate) fn set_invalidated(sqe: &mut Sqe, rkey: u32) {
+    let at = if sqe.op == OP_INVALIDATE { 1 } else { 3 };
+    sqe.args[at] = u64::from(rkey);
 }
 
 /// Gives a request its buffer.
@@ -204,6 +229,11 @@ pub(crate) unsafe fn entry(
     handle: impl FnOnce(*mut ibv_ah, u32) -> Result<u32, c_int>,
 ) -> Result<Sqe, c_int> {
     let mut sqe = begin(rules, wr.opcode, wr.send_flags, wr.wr_id)?;
+    if sqe.op == OP_INVALIDATE {
+        // The key stands where others have immediate data, and that is all.
+        set_invalidated(&mut sqe, wr.imm_data);
+        return Ok(sqe);
+    }
     // SAFETY: the caller's promise.
     let sge = unsafe { only(wr.sg_list, wr.num_sge)? };
     if wr.send_flags & IBV_SEND_INLINE == 0 {
@@ -238,6 +268,9 @@ pub(crate) unsafe fn entry(
     }
     if sqe.flags & sqe_flags::IMM != 0 {
         set_immediate(&mut sqe, wr.imm_data);
+    }
+    if wr.opcode == IBV_WR_SEND_WITH_INV {
+        set_invalidated(&mut sqe, wr.imm_data);
     }
     check(&sqe)?;
     Ok(sqe)

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use rdma_core_sys::*;
-use usb4_ring::raw::{Cqe, Op, cqe_flags};
+use usb4_ring::raw::{Cqe, OP_INVALIDATE, Op, cqe_flags};
 
 /// Bytes an atomic reads.
 const ATOMIC_BYTES: u32 = 8;
@@ -28,6 +28,11 @@ pub(crate) fn completion(entry: &Cqe) -> ibv_wc {
         wc.wc_flags |= IBV_WC_WITH_IMM;
         wc.imm_data = immediate(entry.value);
     }
+    if entry.flags & cqe_flags::INVALIDATED != 0 {
+        // The key stands where others have immediate data, as a number of this host's.
+        wc.wc_flags |= IBV_WC_WITH_INV;
+        wc.imm_data = low(entry.value);
+    }
     if receive && entry.src != 0 {
         // Only datagrams say who has sent them, and have a header in front.
         wc.src_qp = entry.src;
@@ -50,8 +55,13 @@ fn qpn(entry: &Cqe) -> u32 {
 /// Immediate data in network order, from the number that is carried.
 #[inline]
 fn immediate(value: u64) -> u32 {
+    low(value).to_be()
+}
+
+#[inline]
+fn low(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d]).to_be()
+    u32::from_le_bytes([a, b, c, d])
 }
 
 /// The number that is carried for immediate data in network order.
@@ -74,6 +84,7 @@ fn opcode(entry: &Cqe, receive: bool) -> c_int {
         Some(Op::Read) => IBV_WC_RDMA_READ,
         Some(Op::FetchAdd) => IBV_WC_FETCH_ADD,
         Some(Op::CompareSwap) => IBV_WC_COMP_SWAP,
+        None if entry.op == OP_INVALIDATE => IBV_WC_LOCAL_INV,
         Some(Op::Send) | None => IBV_WC_SEND,
     }
 }
@@ -105,6 +116,7 @@ fn failure(code: u8, receive: bool) -> c_int {
         (Some(Status::Length), _) if receive => IBV_WC_LOC_LEN_ERR,
         (Some(Status::Invalid), _) if receive => IBV_WC_LOC_PROT_ERR,
         (Some(Status::Invalid), _) => IBV_WC_LOC_QP_OP_ERR,
+        (Some(Status::Access), _) if receive => IBV_WC_LOC_ACCESS_ERR,
         (Some(Status::Access), _) => IBV_WC_REM_ACCESS_ERR,
         (Some(Status::Length | Status::Unsupported), _) => IBV_WC_REM_INV_REQ_ERR,
         (Some(Status::Resource), _) => IBV_WC_REM_OP_ERR,
@@ -149,6 +161,18 @@ mod tests {
             assert_eq!((wc.opcode, wc.status), (opcode, IBV_WC_SUCCESS), "{op:?}");
             assert_eq!((wc.wr_id, wc.qp_num), (9, 0x12_3456));
         }
+        let invalidated = Cqe {
+            op: OP_INVALIDATE,
+            ..entry(Op::Send, 0)
+        };
+        assert_eq!(completion(&invalidated).opcode, IBV_WC_LOCAL_INV);
+        let by_peer = Cqe {
+            value: 0x0102_0304,
+            ..entry(Op::Send, RECV | cqe_flags::INVALIDATED)
+        };
+        let wc = completion(&by_peer);
+        let key = (wc.opcode, wc.wc_flags, wc.imm_data);
+        assert_eq!(key, (IBV_WC_RECV, IBV_WC_WITH_INV, 0x0102_0304));
         assert_eq!(completion(&entry(Op::Read, 0)).byte_len, 100);
         assert_eq!(completion(&entry(Op::FetchAdd, 0)).byte_len, 8);
     }
@@ -160,7 +184,7 @@ mod tests {
         let all = [
             (S::Ok.code(), IBV_WC_SUCCESS, IBV_WC_SUCCESS),
             (S::Rnr.code(), IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR),
-            (S::Access.code(), IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR),
+            (S::Access.code(), IBV_WC_REM_ACCESS_ERR, IBV_WC_LOC_ACCESS_ERR),
             (S::Length.code(), IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR),
             (
                 S::Unsupported.code(),

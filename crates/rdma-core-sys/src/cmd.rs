@@ -45,6 +45,9 @@ requests! {
     ibv_create_qp 64
     ibv_query_qp 24
     ibv_modify_qp 120
+    ibv_create_srq 40
+    ibv_modify_srq 24
+    ibv_query_srq 24
 }
 
 /// Answer to `GET_CONTEXT`.
@@ -107,6 +110,20 @@ pub struct ib_uverbs_create_qp_resp {
     pub max_inline_data: u32,
     /// 0.
     pub reserved: u32,
+}
+
+/// Answer to `CREATE_SRQ`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ib_uverbs_create_srq_resp {
+    /// Its number.
+    pub srq_handle: u32,
+    /// Receives.
+    pub max_wr: u32,
+    /// Buffers of a receive.
+    pub max_sge: u32,
+    /// Its number for peers; of other kinds.
+    pub srqn: u32,
 }
 
 /// Answer to `CREATE_AH`. What a driver answers begins 4 bytes after it.

@@ -205,6 +205,19 @@ library! {
         usize,
     ) -> c_int;
     destroy_qp "ibv_cmd_destroy_qp": fn(*mut ibv_qp) -> c_int;
+    create_srq "ibv_cmd_create_srq": fn(
+        *mut ibv_pd,
+        *mut ibv_srq,
+        *mut ibv_srq_init_attr,
+        *mut ibv_create_srq,
+        usize,
+        *mut ib_uverbs_create_srq_resp,
+        usize,
+    ) -> c_int;
+    modify_srq "ibv_cmd_modify_srq":
+        fn(*mut ibv_srq, *mut ibv_srq_attr, c_int, *mut ibv_modify_srq, usize) -> c_int;
+    query_srq "ibv_cmd_query_srq": fn(*mut ibv_srq, *mut ibv_srq_attr, *mut ibv_query_srq, usize) -> c_int;
+    destroy_srq "ibv_cmd_destroy_srq": fn(*mut ibv_srq) -> c_int;
     create_ah "ibv_cmd_create_ah": fn(
         *mut ibv_pd,
         *mut ibv_ah,

@@ -33,6 +33,7 @@ numbers! {
         IBV_WC_RDMA_READ = 2;
         IBV_WC_COMP_SWAP = 3;
         IBV_WC_FETCH_ADD = 4;
+        IBV_WC_LOCAL_INV = 6;
         IBV_WC_RECV = 128;
         IBV_WC_RECV_RDMA_WITH_IMM = 129;
     }
@@ -40,6 +41,7 @@ numbers! {
     ibv_wc_flags: c_uint {
         IBV_WC_GRH = 1;
         IBV_WC_WITH_IMM = 2;
+        IBV_WC_WITH_INV = 8;
     }
     /// Kinds of queue pairs.
     ibv_qp_type: c_int {
@@ -56,6 +58,11 @@ numbers! {
         IBV_QPS_SQD = 4;
         IBV_QPS_SQE = 5;
         IBV_QPS_ERR = 6;
+    }
+    /// Which attributes of a shared receive queue are to change.
+    ibv_srq_attr_mask: c_int {
+        IBV_SRQ_MAX_WR = 1;
+        IBV_SRQ_LIMIT = 2;
     }
     /// What is asked of a send queue.
     ibv_wr_opcode: c_int {
@@ -112,5 +119,7 @@ numbers! {
         IBV_QP_EX_WITH_RDMA_READ = 16;
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP = 32;
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD = 64;
+        IBV_QP_EX_WITH_LOCAL_INV = 128;
+        IBV_QP_EX_WITH_SEND_WITH_INV = 512;
     }
 }

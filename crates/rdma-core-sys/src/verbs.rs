@@ -11,10 +11,44 @@ pub const IBV_SYSFS_NAME_MAX: usize = 64;
 /// Bytes of a path in sysfs (`IBV_SYSFS_PATH_MAX`).
 pub const IBV_SYSFS_PATH_MAX: usize = 256;
 
-/// Only pointed to here.
+/// A shared receive queue.
 #[repr(C)]
 pub struct ibv_srq {
-    _opaque: [u8; 0],
+    /// The context.
+    pub context: *mut ibv_context,
+    /// The application's.
+    pub srq_context: *mut c_void,
+    /// Its protection domain.
+    pub pd: *mut ibv_pd,
+    /// The kernel's number.
+    pub handle: u32,
+    /// The library's.
+    pub mutex: pthread_mutex_t,
+    /// The library's.
+    pub cond: pthread_cond_t,
+    /// The library's.
+    pub events_completed: u32,
+}
+
+/// Attributes of a shared receive queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ibv_srq_attr {
+    /// Receives.
+    pub max_wr: u32,
+    /// Buffers of a receive.
+    pub max_sge: u32,
+    /// With fewer receives than that there is an event.
+    pub srq_limit: u32,
+}
+
+/// What `ibv_create_srq` is asked for.
+#[repr(C)]
+pub struct ibv_srq_init_attr {
+    /// The application's.
+    pub srq_context: *mut c_void,
+    /// Sizes; those given are written.
+    pub attr: ibv_srq_attr,
 }
 
 /// Only pointed to here.
@@ -393,7 +427,7 @@ pub struct ibv_qp_ex {
     /// Begins a request.
     pub wr_bind_mw: *mut c_void,
     /// Begins a request.
-    pub wr_local_inv: *mut c_void,
+    pub wr_local_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
     /// Begins a request.
     pub wr_rdma_read: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64)>,
     /// Begins a request.
@@ -405,7 +439,7 @@ pub struct ibv_qp_ex {
     /// Begins a request; immediate data in network order.
     pub wr_send_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
     /// Begins a request.
-    pub wr_send_inv: *mut c_void,
+    pub wr_send_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
     /// Begins a request.
     pub wr_send_tso: *mut c_void,
     /// Gives it an address.

@@ -16,8 +16,8 @@ use crate::kernel::Line;
 pub use rustix::io::Errno;
 pub use usb4_ring_abi::{
     ABI_VERSION, ARMED, CONSUMER_WORD, CQE_WORDS, Consumer, Cqe, CqeStatus, ENTRIES_WORD, Entry, FLAGS_WORD,
-    Hostile, MAX_DEPTH, MAX_MESSAGE, Op, PREFIX_MAX, PRODUCER_WORD, Producer, PushError, Rqe, Sqe, cqe_flags,
-    sqe_flags, uapi,
+    Hostile, MAX_DEPTH, MAX_MESSAGE, OP_INVALIDATE, Op, PREFIX_MAX, PRODUCER_WORD, Producer, PushError, Rqe,
+    Sqe, cqe_flags, sqe_flags, uapi,
 };
 pub use usb4_soft::QueueMemory;
 

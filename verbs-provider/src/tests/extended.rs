@@ -51,7 +51,7 @@ fn a_queue_is_read_field_by_field() {
         assert_eq!((*cq).read_qp_num.unwrap()(cq), 77);
         assert_eq!((*cq).read_wc_flags.unwrap()(cq), IBV_WC_WITH_IMM);
         assert_eq!((*cq).next_poll.unwrap()(cq), 0);
-        assert_eq!(((*cq).wr_id, (*cq).status), (2, IBV_WC_REM_ACCESS_ERR));
+        assert_eq!(((*cq).wr_id, (*cq).status), (2, IBV_WC_LOC_ACCESS_ERR));
         assert_eq!((*cq).next_poll.unwrap()(cq), libc::ENOENT);
         // Places are free when polling ends, not before.
         assert_eq!(device.free(8), Ok(6));

@@ -4,6 +4,7 @@
 mod extended;
 mod objects;
 mod posting;
+mod srq;
 
 use std::ffi::c_int;
 use std::mem::{self, transmute};

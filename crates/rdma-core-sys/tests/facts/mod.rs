@@ -155,6 +155,10 @@ fn queues(facts: &mut Facts) {
     layout!(facts, ibv_qp sized:
         context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type, mutex, cond,
         events_completed);
+    layout!(facts, ibv_srq sized:
+        context, srq_context, pd, handle, mutex, cond, events_completed);
+    layout!(facts, ibv_srq_attr sized: max_wr, max_sge, srq_limit);
+    layout!(facts, ibv_srq_init_attr sized: srq_context, attr);
     layout!(facts, ibv_qp_attr:
         qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags, cap);
     layout!(facts, ibv_data_buf sized: addr, length);
@@ -216,7 +220,7 @@ fn numbers(facts: &mut Facts) {
         IBV_WC_LOC_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR,
         IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_FATAL_ERR, IBV_WC_GENERAL_ERR, IBV_WC_SEND,
         IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_RECV,
-        IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
+        IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_LOCAL_INV, IBV_WC_WITH_INV, IBV_SRQ_MAX_WR, IBV_SRQ_LIMIT, IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
         IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR,
         IBV_QP_STATE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
         IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV,
@@ -227,7 +231,8 @@ fn numbers(facts: &mut Facts) {
         IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN, IBV_QP_INIT_ATTR_PD,
         IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
         IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_QP_EX_WITH_RDMA_READ,
-        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_LOCAL_INV,
+        IBV_QP_EX_WITH_SEND_WITH_INV);
 }
 
 fn driver(facts: &mut Facts) {
@@ -293,6 +298,23 @@ fn operations(facts: &mut Facts) {
         ("destroy_ah", "int (*)(struct ibv_ah *)".into()),
         ("destroy_cq", "int (*)(struct ibv_cq *)".into()),
         ("destroy_qp", "int (*)(struct ibv_qp *)".into()),
+        (
+            "create_srq",
+            "struct ibv_srq *(*)(struct ibv_pd *, struct ibv_srq_init_attr *)".into(),
+        ),
+        (
+            "modify_srq",
+            "int (*)(struct ibv_srq *, struct ibv_srq_attr *, int)".into(),
+        ),
+        (
+            "query_srq",
+            "int (*)(struct ibv_srq *, struct ibv_srq_attr *)".into(),
+        ),
+        ("destroy_srq", "int (*)(struct ibv_srq *)".into()),
+        (
+            "post_srq_recv",
+            "int (*)(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **)".into(),
+        ),
         ("free_context", format!("void (*)({CONTEXT})")),
         (
             "modify_qp",
@@ -343,7 +365,7 @@ fn commands(facts: &mut Facts) {
     }
     sizes! {
         ib_uverbs_cmd_hdr ibv_get_context ibv_query_port ibv_alloc_pd ibv_reg_mr ibv_create_cq ibv_create_qp
-        ibv_query_qp ibv_modify_qp
+        ibv_query_qp ibv_modify_qp ibv_create_srq ibv_modify_srq ibv_query_srq
     }
     layout!(facts, ib_uverbs_get_context_resp sized: async_fd, num_comp_vectors);
     layout!(facts, ib_uverbs_alloc_pd_resp sized: pd_handle);
@@ -351,6 +373,7 @@ fn commands(facts: &mut Facts) {
     layout!(facts, ib_uverbs_create_cq_resp sized: cq_handle, cqe);
     layout!(facts, ib_uverbs_create_qp_resp sized:
         qp_handle, qpn, max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data, reserved);
+    layout!(facts, ib_uverbs_create_srq_resp sized: srq_handle, max_wr, max_sge, srqn);
     layout!(facts, ib_uverbs_create_ah_resp sized: ah_handle);
     layout!(facts, ib_uverbs_ex_query_device_resp: fw_ver as "base.fw_ver");
     facts.add(
@@ -451,6 +474,21 @@ fn functions(facts: &mut Facts) {
                 .into(),
         ),
         ("ibv_cmd_destroy_qp", "int (struct ibv_qp *)".into()),
+        (
+            "ibv_cmd_create_srq",
+            "int (struct ibv_pd *, struct ibv_srq *, struct ibv_srq_init_attr *, struct ibv_create_srq *, size_t, \
+             struct ib_uverbs_create_srq_resp *, size_t)"
+                .into(),
+        ),
+        (
+            "ibv_cmd_modify_srq",
+            "int (struct ibv_srq *, struct ibv_srq_attr *, int, struct ibv_modify_srq *, size_t)".into(),
+        ),
+        (
+            "ibv_cmd_query_srq",
+            "int (struct ibv_srq *, struct ibv_srq_attr *, struct ibv_query_srq *, size_t)".into(),
+        ),
+        ("ibv_cmd_destroy_srq", "int (struct ibv_srq *)".into()),
         (
             "ibv_cmd_create_ah",
             "int (struct ibv_pd *, struct ibv_ah *, struct ibv_ah_attr *, struct ib_uverbs_create_ah_resp *, size_t)"
