@@ -163,6 +163,7 @@ impl Side {
                 rq_depth: DEPTH,
                 rq: rq.clone(),
                 handles: Slab::boxed(1),
+                srq: None,
             };
             let (ep, number) = device.create_qp(client, config)?;
             let addr = EpAddr {

@@ -27,10 +27,15 @@ pub(crate) enum Number {
     ModifyQp = 26,
     DestroyQp = 27,
     PostSend = 28,
+    CreateSrq = 32,
+    ModifySrq = 33,
+    QuerySrq = 34,
+    DestroySrq = 35,
+    CreateXsrq = 39,
 }
 
 /// All of them.
-pub(crate) const COMMANDS: [Number; 19] = [
+pub(crate) const COMMANDS: [Number; 24] = [
     Number::GetContext,
     Number::QueryDevice,
     Number::QueryPort,
@@ -50,6 +55,11 @@ pub(crate) const COMMANDS: [Number; 19] = [
     Number::ModifyQp,
     Number::DestroyQp,
     Number::PostSend,
+    Number::CreateSrq,
+    Number::ModifySrq,
+    Number::QuerySrq,
+    Number::DestroySrq,
+    Number::CreateXsrq,
 ];
 
 /// Bytes of `struct ib_uverbs_cmd_hdr`.

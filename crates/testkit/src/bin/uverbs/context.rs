@@ -71,7 +71,19 @@ pub(crate) struct Qp {
     pub(crate) sq_depth: u32,
     pub(crate) rq_depth: u32,
     pub(crate) sq: Map,
+    /// Its own, or the shared one it draws from.
     pub(crate) rq: Map,
+    /// What `ENTER` calls that.
+    pub(crate) receives: u32,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Srq {
+    pub(crate) handle: u32,
+    pub(crate) name: u32,
+    pub(crate) depth: u32,
+    place: (u64, u64),
 }
 
 /// A memory region.
@@ -153,26 +165,96 @@ impl Context {
 
     /// A queue pair of `kind` (`enum ib_uverbs_qp_type`) with `entries` of each queue.
     pub(crate) fn try_qp(&self, kind: u8, pd: u32, cq: u32, entries: u32, sge: u32) -> Result<Answer, Errno> {
+        self.try_qp_of(kind, pd, cq, entries, sge, None)
+    }
+
+    fn try_qp_of(
+        &self,
+        kind: u8,
+        pd: u32,
+        cq: u32,
+        entries: u32,
+        sge: u32,
+        srq: Option<Srq>,
+    ) -> Result<Answer, Errno> {
         let command = Command::with_answer(Number::CreateQp, 32 + 48).u64(0x88);
-        let command = command.u32(pd).u32(cq).u32(cq).u32(0);
+        let command = command
+            .u32(pd)
+            .u32(cq)
+            .u32(cq)
+            .u32(srq.map_or(0, |srq| srq.handle));
         let command = command.u32(entries).u32(entries).u32(sge).u32(sge).u32(0);
-        self.run(command.u8(0).u8(kind).u8(0).u8(0))
+        self.run(command.u8(0).u8(kind).u8(u8::from(srq.is_some())).u8(0))
     }
 
     pub(crate) fn qp(&self, kind: u8, pd: u32, cq: u32, entries: u32) -> Result<Qp> {
-        let answer = self.try_qp(kind, pd, cq, entries, 1).context("CREATE_QP")?;
-        let map = |at: usize| {
-            Map::new(&self.ring, answer.u64(at), answer.u64(at + 8)).context("map a queue of a queue pair")
-        };
+        self.qp_of(kind, pd, cq, entries, None)
+    }
+
+    /// A queue pair that draws from a shared receive queue, perhaps.
+    pub(crate) fn qp_of(&self, kind: u8, pd: u32, cq: u32, entries: u32, srq: Option<Srq>) -> Result<Qp> {
+        let answer = self
+            .try_qp_of(kind, pd, cq, entries, 1, srq)
+            .context("CREATE_QP")?;
+        let map =
+            |(offset, bytes)| Map::new(&self.ring, offset, bytes).context("map a queue of a queue pair");
+        let place = |at: usize| (answer.u64(at), answer.u64(at + 8));
+        let (ep, own) = (answer.u32(32), answer.u32(40));
+        ensure!(
+            srq.is_some() == (own == 0),
+            "its own receive queue has {own} entries"
+        );
         Ok(Qp {
             handle: answer.u32(0),
             number: answer.u32(4),
-            ep: answer.u32(32),
+            ep,
             sq_depth: answer.u32(36),
-            rq_depth: answer.u32(40),
-            sq: map(48)?,
-            rq: map(64)?,
+            rq_depth: srq.map_or(own, |srq| srq.depth),
+            sq: map(place(48))?,
+            rq: map(srq.map_or_else(|| place(64), |srq| srq.place))?,
+            receives: srq.map_or(ep, |srq| srq.name),
         })
+    }
+
+    pub(crate) fn try_srq(&self, pd: u32, entries: u32, sge: u32) -> Result<Answer, Errno> {
+        let command = Command::with_answer(Number::CreateSrq, 16 + 24).u64(0x66);
+        self.run(command.u32(pd).u32(entries).u32(sge).u32(0))
+    }
+
+    /// One of a kind of its own (`enum ib_srq_type`).
+    pub(crate) fn try_xsrq(&self, pd: u32, cq: u32, kind: u32) -> Result<Answer, Errno> {
+        let command = Command::with_answer(Number::CreateXsrq, 16 + 24).u64(0x66);
+        let command = command.u32(kind).u32(pd).u32(8).u32(1).u32(0).u32(4);
+        self.run(command.u32(0).u32(cq))
+    }
+
+    pub(crate) fn srq(&self, pd: u32, entries: u32) -> Result<Srq> {
+        let answer = self.try_srq(pd, entries, 1).context("CREATE_SRQ")?;
+        let depth = answer.u32(20);
+        ensure!(answer.u32(4) == depth, "the queue has two depths");
+        Ok(Srq {
+            handle: answer.u32(0),
+            name: answer.u32(16),
+            depth,
+            place: (answer.u64(24), answer.u64(32)),
+        })
+    }
+
+    /// Sets what `mask` (`enum ib_srq_attr_mask`) says.
+    pub(crate) fn modify_srq(&self, srq: u32, mask: u32, entries: u32, limit: u32) -> Result<(), Errno> {
+        let command = Command::plain(Number::ModifySrq).u32(srq).u32(mask);
+        self.run(command.u32(entries).u32(limit)).map(drop)
+    }
+
+    /// Entries, buffers of each, limit.
+    pub(crate) fn query_srq(&self, srq: u32) -> Result<[u32; 3], Errno> {
+        let answer = self.run(Command::with_answer(Number::QuerySrq, 16).u32(srq).u32(0))?;
+        Ok([answer.u32(0), answer.u32(4), answer.u32(8)])
+    }
+
+    pub(crate) fn destroy_srq(&self, handle: u32) -> Result<(), Errno> {
+        let command = Command::with_answer(Number::DestroySrq, 4);
+        self.run(command.u32(handle).u32(0)).map(drop)
     }
 
     pub(crate) fn destroy_qp(&self, handle: u32) -> Result<(), Errno> {

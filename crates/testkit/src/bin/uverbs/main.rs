@@ -9,6 +9,7 @@ mod map;
 mod objects;
 mod party;
 mod peer;
+mod shared;
 mod states;
 mod traffic;
 
@@ -76,6 +77,7 @@ fn alone() -> Checks<Alone> {
         objects::the_device_says_what_a_client_may_have,
         objects::the_port_is_what_the_links_are,
         objects::queues_have_limits,
+        objects::shared_queues_have_limits_and_are_not_destroyed_in_use,
         objects::what_there_is_not_is_refused,
         objects::protection_domains_have_a_limit,
         objects::queue_pairs_have_a_limit,
@@ -108,6 +110,14 @@ fn together() -> Checks<Together> {
         traffic::uc_drops_what_nobody_wants,
         traffic::ud_datagrams_arrive_with_their_sender,
         traffic::ud_keys_are_checked,
+        traffic::rc_sends_invalidate,
+        traffic::rc_owners_invalidate,
+        traffic::rc_corrupt_completion_queues_are_told,
+        shared::rc_receives_are_shared,
+        shared::rc_waits_for_a_shared_receive,
+        shared::rc_limits_are_told,
+        shared::rc_last_receives_are_told,
+        shared::rc_corrupt_queues_are_told,
     ]
 }
 

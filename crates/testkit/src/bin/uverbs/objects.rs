@@ -36,6 +36,9 @@ pub(crate) fn the_device_says_what_a_client_may_have(device: &str) -> Result<()>
         ("max_cq", 72, info.max_cqs),
         ("max_cqe", 76, info.max_depth),
         ("max_mr", 80, info.max_mrs),
+        ("max_srq", 156, info.max_eps),
+        ("max_srq_wr", 160, info.max_depth),
+        ("max_srq_sge", 164, 1),
     ] {
         ensure!(said.u32(at) == want, "{what} is {}, not {want}", said.u32(at));
     }
@@ -110,6 +113,39 @@ pub(crate) fn queues_have_limits(device: &str) -> Result<()> {
     context.destroy_qp(qp.handle)?;
     context.destroy_cq(cq.handle)?;
     Ok(context.dealloc_pd(pd)?)
+}
+
+pub(crate) fn shared_queues_have_limits_and_are_not_destroyed_in_use(device: &str) -> Result<()> {
+    /// `enum ib_srq_attr_mask`.
+    const MAX_WR: u32 = 1;
+    const LIMIT: u32 = 2;
+    let context = Context::new(device)?;
+    let depth = limits(&context)?.max_depth;
+    let (pd, cq) = (context.pd()?, context.cq(8, -1)?);
+    refused("no entries", context.try_srq(pd, 0, 1), Errno::INVAL)?;
+    refused(
+        "too many entries",
+        context.try_srq(pd, depth + 1, 1),
+        Errno::INVAL,
+    )?;
+    refused("too many elements", context.try_srq(pd, 8, 2), Errno::INVAL)?;
+    let srq = context.srq(pd, 100)?;
+    ensure!(srq.depth == 128, "a queue of 100 has {}", srq.depth);
+    let change = |mask, entries, limit| context.modify_srq(srq.handle, mask, entries, limit);
+    refused("another size", change(MAX_WR, 64, 0), Errno::OPNOTSUPP)?;
+    refused("a limit beyond it", change(LIMIT, 0, 129), Errno::INVAL)?;
+    let found = context.query_srq(srq.handle)?;
+    ensure!(found == [128, 1, 0], "it is {found:?}");
+    // XRC, and with tags.
+    for kind in [1, 2] {
+        let said = context.try_xsrq(pd, cq.handle, kind).map(drop);
+        ensure!(said.is_err(), "a queue of kind {kind}: {said:?}");
+    }
+    let qp = context.qp_of(Kind::Rc as u8, pd, cq.handle, 8, Some(srq))?;
+    refused("a queue in use", context.destroy_srq(srq.handle), Errno::BUSY)?;
+    refused("a domain in use", context.dealloc_pd(pd), Errno::BUSY)?;
+    context.destroy_qp(qp.handle)?;
+    Ok(context.destroy_srq(srq.handle)?)
 }
 
 pub(crate) fn what_there_is_not_is_refused(device: &str) -> Result<()> {
@@ -332,6 +368,8 @@ pub(crate) fn contexts_leave_nothing(device: &str) -> Result<()> {
         let context = Context::new(device).with_context(|| format!("context {round}"))?;
         let (pd, cq) = (context.pd()?, context.cq(64, -1)?);
         context.qp(Kind::Rc as u8, pd, cq.handle, 64)?;
+        let srq = context.srq(pd, 64)?;
+        context.qp_of(Kind::Ud as u8, pd, cq.handle, 64, Some(srq))?;
         let buffer = Map::buffer(1 << 16, ProtFlags::READ | ProtFlags::WRITE)?;
         context.reg(pd, buffer.address(), 1 << 16, ALL)?;
         ensure!(context.ring.as_raw_fd() > 2, "a strange descriptor");

@@ -14,9 +14,9 @@ use usb4_ring_abi::{
     CONSUMER_WORD, Entry, FLAGS_WORD, NEED_WAKEUP, Op, PRODUCER_WORD, Rqe, Sqe, sqe_flags, uapi,
 };
 
-use crate::context::{Context, Cq, Gid, Mr, Qp, gid};
+use crate::context::{Context, Cq, Gid, Mr, Qp, Srq, gid};
 use crate::map::Map;
-use crate::states::{ALL, Change, Kind, PATIENT, Patience, To, modify, state};
+use crate::states::{ALL, Change, ERR, Kind, PATIENT, Patience, To, modify, state};
 
 /// What counts as hung.
 const HANG: Duration = Duration::from_secs(30);
@@ -114,7 +114,32 @@ pub(crate) enum Request {
     State,
     /// The next asynchronous event's type.
     Event,
+    /// The same, if that is of the object with this name.
+    EventOf {
+        object: u64,
+    },
+    /// The next one of any object: that in the upper half, its type in the lower.
+    AnyEvent,
+    /// To have queue pairs made from now on draw from a shared receive queue.
+    Share {
+        entries: u32,
+    },
+    /// To be told when that has fewer receives.
+    Limit {
+        limit: u32,
+    },
+    /// To put its queue pair into error.
+    Break,
+    /// To write nonsense where the receive queue's, or the completion queue's, index of its own is.
+    Corrupt {
+        completions: bool,
+    },
 }
+
+/// What events call things.
+pub(crate) const CQ: u64 = 0x77;
+pub(crate) const QP: u64 = 0x88;
+pub(crate) const SRQ: u64 = 0x66;
 
 /// What it answers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -137,6 +162,7 @@ pub(crate) struct Party {
     pub(crate) buffer: Map,
     pub(crate) mr: Mr,
     pub(crate) qp: Option<Qp>,
+    pub(crate) srq: Option<Srq>,
     kind: Kind,
     sent: u64,
     posted: u64,
@@ -162,6 +188,7 @@ impl Party {
             buffer,
             mr,
             qp: None,
+            srq: None,
             kind: Kind::Rc,
             sent: 0,
             posted: 0,
@@ -199,7 +226,29 @@ impl Party {
                 word.store(value, Ordering::Relaxed);
             }
             Request::State => return Ok(Reply::State(self.state()?)),
-            Request::Event => return Ok(Reply::Word(self.event()?)),
+            Request::Event => return Ok(Reply::Word(self.event(QP)?)),
+            Request::EventOf { object } => return Ok(Reply::Word(self.event(object)?)),
+            Request::AnyEvent => {
+                let (object, kind) = self.any_event()?;
+                return Ok(Reply::Word(object << 32 | kind));
+            }
+            Request::Share { entries } => {
+                self.srq = Some(self.context.srq(self.pd, entries)?);
+                self.posted = 0;
+            }
+            Request::Limit { limit } => {
+                let srq = self.srq.context("nothing is shared")?;
+                self.context.modify_srq(srq.handle, 2, 0, limit)?;
+            }
+            Request::Break => self.modify(&Change::to(ERR))?,
+            Request::Corrupt { completions } => {
+                let (words, at) = if completions {
+                    (self.cq.map.words(), CONSUMER_WORD)
+                } else {
+                    (self.queue_pair()?.rq.words(), PRODUCER_WORD)
+                };
+                words[at].store(u64::MAX / 2, Ordering::Release);
+            }
         }
         Ok(Reply::Done)
     }
@@ -229,8 +278,12 @@ impl Party {
             self.context.destroy_qp(old.handle).context("DESTROY_QP")?;
         }
         while self.take().is_some() {}
-        let qp = self.context.qp(kind as u8, self.pd, self.cq.handle, DEPTH)?;
-        (self.sent, self.posted, self.kind) = (0, 0, kind);
+        let (pd, cq) = (self.pd, self.cq.handle);
+        let qp = self.context.qp_of(kind as u8, pd, cq, DEPTH, self.srq)?;
+        (self.sent, self.kind) = (0, kind);
+        if self.srq.is_none() {
+            self.posted = 0;
+        }
         let number = qp.number;
         self.qp = Some(qp);
         self.modify(&Change::init(kind, access))?;
@@ -268,9 +321,13 @@ impl Party {
     }
 
     fn enter(&self, flags: u32) -> Result<()> {
+        self.enter_for(self.queue_pair()?.ep, flags)
+    }
+
+    fn enter_for(&self, ep: u32, flags: u32) -> Result<()> {
         let mut enter = uapi::Enter {
             flags,
-            ep: self.queue_pair()?.ep,
+            ep,
             ..uapi::Enter::new()
         };
         self.context.call(uapi::IOC_ENTER, &mut enter).context("ENTER")?;
@@ -305,7 +362,7 @@ impl Party {
         let words = self.queue_pair()?.rq.words();
         words[PRODUCER_WORD].store(self.posted, Ordering::SeqCst);
         if words[FLAGS_WORD].load(Ordering::SeqCst) & NEED_WAKEUP != 0 {
-            self.enter(uapi::ENTER_SUBMIT)?;
+            self.enter_for(self.queue_pair()?.receives, uapi::ENTER_SUBMIT)?;
         }
         Ok(())
     }
@@ -401,15 +458,20 @@ impl Party {
         Ok(poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], Some(&limit))? == 1)
     }
 
-    /// The type of the next asynchronous event (`enum ib_event_type`), which is to be the queue pair's.
-    fn event(&self) -> Result<u64> {
+    /// The type of the next asynchronous event (`enum ib_event_type`), which is to be that object's.
+    fn event(&self, object: u64) -> Result<u64> {
+        let (whose, kind) = self.any_event()?;
+        ensure!(whose == object, "event {kind} of {whose:#x}, not {object:#x}");
+        Ok(kind)
+    }
+
+    fn any_event(&self) -> Result<(u64, u64)> {
         let read = wait_read(&self.context.events, 16)?;
         let word = |at: usize| {
             let bytes = read.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
             bytes.map_or(0, u64::from_le_bytes)
         };
-        ensure!(word(0) == 0x88, "an event of something else: {read:?}");
-        Ok(word(8) & u64::from(u32::MAX))
+        Ok((word(0), word(8) & u64::from(u32::MAX)))
     }
 }
 

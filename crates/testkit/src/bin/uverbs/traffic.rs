@@ -3,16 +3,16 @@
 use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail, ensure};
-use usb4_ring_abi::{ARMED, FLAGS_WORD, Op, cqe_flags, sqe_flags, uapi};
+use usb4_ring_abi::{ARMED, CqeStatus, FLAGS_WORD, OP_INVALIDATE, Op, Sqe, cqe_flags, sqe_flags, uapi};
 
-use crate::party::{BUFFER, Completion, GRH, Party, Place, Request, with_immediate};
+use crate::party::{BUFFER, CQ, Completion, GRH, Party, Place, QP, Request, with_immediate};
 use crate::peer::Peer;
 use crate::states::{ALL, Change, ERR, INIT, Kind, PATIENT, Patience, QKEY, REMOTE_READ, RESET, RTS, To};
 
 /// Completion statuses (`usb4_ring_abi::CqeStatus`).
-const OK: u8 = 0;
+pub(crate) const OK: u8 = 0;
 const ACCESS: u8 = 2;
-const FLUSHED: u8 = 8;
+pub(crate) const FLUSHED: u8 = 8;
 const RETRY_EXCEEDED: u8 = 11;
 const RNR_RETRY_EXCEEDED: u8 = 12;
 
@@ -20,13 +20,13 @@ const RNR_RETRY_EXCEEDED: u8 = 12;
 const QP_ACCESS_ERR: u64 = 3;
 
 /// Where a side has what it is sent: what it sends is at the beginning.
-const INBOX: usize = BUFFER / 2;
+pub(crate) const INBOX: usize = BUFFER / 2;
 
 /// The longest of the messages here.
 const LONG: u32 = 1 << 20;
 
 /// Two queue pairs that are connected.
-fn joined(me: &mut Party, peer: &mut Peer, kind: Kind, access: u32) -> Result<Place> {
+pub(crate) fn joined(me: &mut Party, peer: &mut Peer, kind: Kind, access: u32) -> Result<Place> {
     let (mine, other) = (me.make(kind, ALL)?, peer.make(kind, access)?);
     peer.connect_to(mine.gid, mine.number)?;
     let to = other.target();
@@ -34,13 +34,13 @@ fn joined(me: &mut Party, peer: &mut Peer, kind: Kind, access: u32) -> Result<Pl
     Ok(other)
 }
 
-fn succeeded(completion: &Completion) -> Result<()> {
+pub(crate) fn succeeded(completion: &Completion) -> Result<()> {
     ensure!(completion.status == OK, "{completion:?}");
     Ok(())
 }
 
 /// Sends `len` bytes into a receive of the peer's; returns both completions, the receiver's last.
-fn send(me: &mut Party, peer: &mut Peer, len: u32, seed: u64) -> Result<[Completion; 2]> {
+pub(crate) fn send(me: &mut Party, peer: &mut Peer, len: u32, seed: u64) -> Result<[Completion; 2]> {
     peer.done(&Request::Fill {
         at: INBOX,
         len: len as usize,
@@ -469,4 +469,95 @@ pub(crate) fn ud_keys_are_checked(me: &mut Party, peer: &mut Peer) -> Result<()>
         len: 64,
         seed: 74,
     })
+}
+
+/// A message takes a region of the peer's from everybody, and the peer is told which.
+pub(crate) fn rc_sends_invalidate(me: &mut Party, peer: &mut Peer) -> Result<()> {
+    let place = joined(me, peer, Kind::Rc, ALL)?;
+    peer.done(&Request::Receive { at: INBOX, len: 64 })?;
+    me.buffer.fill(0, 64, 50);
+    let write = me.remote(Op::Write, 0, 64, &place, 0);
+    me.post(&write)?;
+    succeeded(&me.wait()?)?;
+    let mut entry = me.entry(Op::Send, 0, 64);
+    entry.flags |= sqe_flags::INVALIDATE;
+    entry.args[3] = u64::from(place.rkey);
+    me.post(&entry)?;
+    succeeded(&me.wait()?)?;
+    let received = peer.completion(&Request::Await)?;
+    let flags = cqe_flags::RECV | cqe_flags::INVALIDATED;
+    ensure!(
+        received.flags == flags && received.value == u64::from(place.rkey) && received.status == OK,
+        "{received:?}"
+    );
+    // The receive was in that region, which its owner still uses.
+    peer.done(&Request::Verify {
+        at: INBOX,
+        len: 64,
+        seed: 50,
+    })?;
+    me.post(&write)?;
+    let refused = me.wait()?;
+    ensure!(refused.status == ACCESS, "{refused:?}");
+    let event = peer.number(&Request::Event)?;
+    ensure!(event == QP_ACCESS_ERR, "the peer has event {event}");
+    Ok(())
+}
+
+/// An owner takes its region from peers, once.
+pub(crate) fn rc_owners_invalidate(me: &mut Party, peer: &mut Peer) -> Result<()> {
+    joined(me, peer, Kind::Rc, ALL)?;
+    peer.done(&Request::Receive { at: INBOX, len: 64 })?;
+    let entry = me.entry(Op::Send, 0, 64);
+    let invalidate = Sqe {
+        op: OP_INVALIDATE,
+        user_data: 77,
+        args: [0, u64::from(me.mr.rkey), 0, 0],
+        ..Sqe::default()
+    };
+    me.post(&entry)?;
+    me.post(&invalidate)?;
+    succeeded(&me.wait()?)?;
+    let done = me.wait()?;
+    succeeded(&done)?;
+    ensure!(done.op == OP_INVALIDATE && done.user_data == 77, "{done:?}");
+    succeeded(&peer.completion(&Request::Await)?)?;
+    me.post(&invalidate)?;
+    let refused = me.wait()?;
+    ensure!(refused.status == CqeStatus::Invalid.code(), "{refused:?}");
+    ensure!(me.state()? == ERR, "state {} after it", me.state()?);
+    Ok(())
+}
+
+/// The peer's next events, each of an object, are these, in any order.
+pub(crate) fn expect(peer: &mut Peer, events: &[(u64, u64)]) -> Result<()> {
+    let mut seen = vec![];
+    for _ in events {
+        let event = peer.number(&Request::AnyEvent)?;
+        seen.push((event >> 32, event & u64::from(u32::MAX)));
+    }
+    ensure!(
+        events.iter().all(|event| seen.contains(event)),
+        "the peer's events are {seen:x?}, not {events:x?}"
+    );
+    Ok(())
+}
+
+/// A completion queue whose index makes no sense is of no use; whoever has it learns that.
+pub(crate) fn rc_corrupt_completion_queues_are_told(me: &mut Party, peer: &mut Peer) -> Result<()> {
+    /// `enum ib_event_type`.
+    const CQ_ERR: u64 = 0;
+    const QP_FATAL: u64 = 1;
+    joined(me, peer, Kind::Rc, ALL)?;
+    peer.done(&Request::Corrupt { completions: true })?;
+    // The device looks at the index when it knows of no more room.
+    for _ in 0..=64 {
+        peer.done(&Request::Receive { at: INBOX, len: 8 })?;
+        let entry = me.entry(Op::Send, 0, 8);
+        me.post(&entry)?;
+        if me.wait()?.status != OK {
+            return expect(peer, &[(CQ, CQ_ERR), (QP, QP_FATAL)]);
+        }
+    }
+    bail!("messages went on")
 }
