@@ -164,7 +164,7 @@ fn constants_have_one_value() {
     let text = sources();
     let rust = text.lines().filter_map(|line| {
         let name = line.strip_prefix("pub const ")?.split(':').next()?;
-        let known = ["ORDER_", "RAIL_", "QUEUE_", "QP_", "QPS_"]
+        let known = ["ORDER_", "RAIL_", "QUEUE_", "QP_", "QPS_", "SRQ_"]
             .iter()
             .any(|prefix| name.starts_with(prefix));
         known.then_some((name.to_string(), value(line, "=")?))
