@@ -11,7 +11,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use usb4_ring_abi::{CONSUMER_WORD, FLAGS_WORD, PRODUCER_WORD, uapi};
 
 use crate::command::{COMMANDS, Command};
-use crate::context::{Context, Cq, Mr, Qp};
+use crate::context::{Context, Cq, Mr, Qp, Srq};
 use crate::map::Map;
 use crate::party::Party;
 use crate::peer::Peer;
@@ -123,6 +123,7 @@ struct Loot {
     context: Context,
     pd: u32,
     cq: Cq,
+    srq: Option<Srq>,
     qps: Vec<Qp>,
     memory: Map,
     mr: Mr,
@@ -135,17 +136,20 @@ impl Loot {
         let cq = context.cq(64, -1)?;
         let memory = Map::buffer(MEMORY, rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE)?;
         let mr = context.reg(pd, memory.address(), MEMORY as u64, ALL)?;
+        let srq = context.srq(pd, 16).ok();
         let mut loot = Self {
             context,
             pd,
             cq,
+            srq,
             qps: vec![],
             memory,
             mr,
         };
         for _ in 0..=rng.below(3) {
             let kind = rng.kind();
-            let qp = loot.context.qp(kind as u8, pd, loot.cq.handle, 16)?;
+            let srq = loot.srq.filter(|_| rng.next() & 1 == 0);
+            let qp = loot.context.qp_of(kind as u8, pd, loot.cq.handle, 16, srq)?;
             let _ = modify(&loot.context, qp.handle, &Change::init(kind, ALL));
             let gid = crate::context::gid(device)?;
             let number = qp.number;
@@ -212,7 +216,8 @@ fn scribble(rng: &mut Rng, loot: &Loot) {
             2 => FLAGS_WORD,
             3 => rng.below(words.len()),
             _ => {
-                enter(rng, loot, qp.ep);
+                let name = [qp.ep, qp.receives][rng.below(2)];
+                enter(rng, loot, name);
                 continue;
             }
         };
@@ -258,7 +263,8 @@ fn wild_entries(rng: &mut Rng, loot: &Loot) {
         if let Some(word) = words.get(PRODUCER_WORD) {
             word.fetch_add(rng.next() % 3, Ordering::Release);
         }
-        enter(rng, loot, qp.ep);
+        let name = [qp.ep, qp.receives][rng.below(2)];
+        enter(rng, loot, name);
     }
 }
 
@@ -290,6 +296,10 @@ fn wild_states(rng: &mut Rng, loot: &Loot) {
         };
         let _ = modify(&loot.context, qp.handle, &change);
         enter(rng, loot, qp.ep);
+        if let Some(srq) = loot.srq {
+            let (mask, entries, limit) = (rng.u32() & 3, rng.u32(), rng.u32() & 31);
+            let _ = loot.context.modify_srq(srq.handle, mask, entries, limit);
+        }
         if rng.below(4) == 0 {
             let kind = rng.kind();
             let _ = modify(&loot.context, qp.handle, &Change::to(RESET));
@@ -351,6 +361,10 @@ fn undermine(rng: &mut Rng, loot: &mut Loot) {
             }
         });
         let _ = loot.context.destroy_cq(loot.cq.handle);
+        if let Some(srq) = loot.srq {
+            let _ = loot.context.destroy_srq(srq.handle);
+            enter(rng, loot, srq.name);
+        }
         let _ = loot.context.dealloc_pd(loot.pd);
         enter(rng, loot, ep);
         let _ = loot.context.destroy_qp(qp.handle);
