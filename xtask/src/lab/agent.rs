@@ -133,6 +133,13 @@ impl Agent {
         })
     }
 
+    /// Starts a command whose standard input is at its end, so that one that reads it by mistake does not wait for ever.
+    pub(crate) fn start_without_input(&self, argv: &[&str]) -> Result<Running<'_>> {
+        let running = self.start(argv, None)?;
+        running.close_stdin()?;
+        Ok(running)
+    }
+
     fn send(&self, id: u32, kind: Kind, body: &[u8]) -> Result<()> {
         let body = body.to_vec();
         let frame = Frame { id, kind, body };
@@ -336,6 +343,17 @@ mod tests {
         );
         let (frame, _guest) = killer.join().unwrap();
         assert_eq!((frame.kind, frame.body.as_slice()), (Kind::Signal, &[9][..]));
+    }
+
+    #[test]
+    fn a_command_without_input_is_told_that_there_is_none() {
+        let (agent, mut guest) = pair();
+        let running = agent.start_without_input(&["tail"]).unwrap();
+        let frames = [(); 2].map(|()| Frame::read(&mut guest).unwrap().unwrap());
+        let [start, end] = &frames;
+        assert_eq!((start.kind, end.kind), (Kind::Start, Kind::Stdin));
+        assert_eq!((end.id, end.body.len()), (start.id, 0));
+        drop(running);
     }
 
     #[test]

@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         let running: Vec<_> = lab
             .guests()
             .iter()
-            .map(|guest| Ok((guest.number, guest.start(&argv)?)))
+            .map(|guest| Ok((guest.number, guest.agent().start_without_input(&argv)?)))
             .collect::<Result<_>>()?;
         running
             .into_iter()
@@ -158,8 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 
 /// Runs a command and shows what it says while it runs.
 fn follow(guest: &Guest, argv: &[&str], limit: Duration) -> Result<Output> {
-    let mut running = guest.start(argv)?;
-    running.close_stdin()?;
+    let mut running = guest.agent().start_without_input(argv)?;
     let deadline = std::time::Instant::now() + limit;
     loop {
         interrupt::check()?;

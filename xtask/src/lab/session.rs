@@ -311,8 +311,7 @@ impl Guest {
 
     /// Runs a shell script; its exit status is the caller's business.
     pub(crate) fn run(&self, script: &str, limit: Duration) -> Result<Output> {
-        let running = self.start(&["sh", "-c", script])?;
-        running.close_stdin()?;
+        let running = self.agent.start_without_input(&["sh", "-c", script])?;
         running
             .wait(limit)
             .with_context(|| format!("guest {}: {script}", self.number))
