@@ -25,6 +25,12 @@
 /* An answer takes up to 4.096 us times 2^15 longer if the processors are busy. */
 #define ACK_DELAY	15
 
+/*
+ * An OUI of those that nobody is assigned, "U4" in its lower half: software that
+ * knows devices of one vendor by it knows none by this one.
+ */
+#define VENDOR 0x025534
+
 int u4_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 		       struct ib_udata *udata)
 {
@@ -46,6 +52,7 @@ int u4_ib_query_device(struct ib_device *ibdev, struct ib_device_attr *attr,
 		.sys_image_guid = ibdev->node_guid,
 		.max_mr_size = u4_limits.max_mr_bytes,
 		.page_size_cap = PAGE_MASK,
+		.vendor_id = VENDOR,
 		.max_qp = u4_limits.max_eps,
 		.max_qp_wr = u4_limits.max_depth,
 		.device_cap_flags = IB_DEVICE_RC_RNR_NAK_GEN |
