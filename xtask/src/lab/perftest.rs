@@ -11,6 +11,21 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// perftest's default port.
 const PORT: u16 = 18515;
 
+/// The RDMA device that both ends use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Device {
+    name: &'static str,
+    gid: u8,
+}
+
+/// Soft-RoCE; GID 1 is the IPv4 address (RoCE v2).
+pub(crate) const RXE: Device = Device { name: "rxe0", gid: 1 };
+/// Our module's; GID 0 is made of the node id.
+pub(crate) const USB4: Device = Device {
+    name: "usb4_0",
+    gid: 0,
+};
+
 /// A test to be run.
 #[derive(Clone, Debug)]
 pub(crate) struct Test {
@@ -41,10 +56,33 @@ impl Test {
         }
     }
 
-    /// Both ends' command: GID 1 is the IPv4 address (RoCE v2); -F: the clock frequency may vary.
-    fn command(&self, device: &str) -> String {
+    /// Any test: `words` are the program and its arguments.
+    pub(crate) fn words(words: &str) -> Test {
+        let (program, arguments) = words.split_once(' ').unwrap_or((words, ""));
+        let mut test = Test {
+            program: program.to_string(),
+            arguments: arguments.to_string(),
+            messages: 0,
+        };
+        test.messages = test.iterations();
+        test
+    }
+
+    /// What its row has to say of iterations: those of all queue pairs.
+    fn iterations(&self) -> u32 {
+        let words: Vec<&str> = self.arguments.split(' ').collect();
+        let number = |option: &str| {
+            let found = words.windows(2).find(|pair| pair.first() == Some(&option));
+            found.and_then(|pair| pair.get(1)?.parse::<u32>().ok())
+        };
+        number("-n").unwrap_or(0) * number("-q").unwrap_or(1)
+    }
+
+    /// Both ends' command; -F: the clock frequency may vary.
+    fn command(&self, device: Device) -> String {
+        let Device { name, gid } = device;
         format!(
-            "{} -d {device} -x 1 -F -p {PORT} {}",
+            "{} -d {name} -x {gid} -F -p {PORT} {}",
             self.program, self.arguments
         )
     }
@@ -55,17 +93,25 @@ pub(crate) struct Server<'a> {
     guest: &'a Guest,
     running: Running<'a>,
     command: String,
+    iterations: u32,
 }
 
 impl<'a> Server<'a> {
-    pub(crate) fn start(guest: &'a Guest, device: &str, test: &Test) -> Result<Server<'a>> {
+    pub(crate) fn start(guest: &'a Guest, device: Device, test: &Test) -> Result<Server<'a>> {
         let command = test.command(device);
-        let running = guest.start(&["sh", "-c", &format!("exec {command}")])?;
-        guest.listening(PORT)?;
+        let running = guest
+            .agent()
+            .start_without_input(&["sh", "-c", &format!("exec {command}")])?;
+        if let Err(error) = guest.listening(PORT) {
+            let server = running.wait(Duration::ZERO);
+            let server = server.map_or_else(|error| format!("{error:#}"), |output| output.to_string());
+            return Err(error.context(format!("{command}, server: {server}")));
+        }
         Ok(Server {
             guest,
             running,
             command,
+            iterations: test.iterations(),
         })
     }
 
@@ -83,12 +129,25 @@ impl<'a> Server<'a> {
             bail!("{command}, server: {server}");
         }
         let text = output.text();
-        row(&text).with_context(|| format!("{command}: no result in\n{text}"))
+        let rows = rows(&text);
+        let Some(row) = rows.first() else {
+            bail!("{command}: no result in\n{text}");
+        };
+        for row in &rows {
+            let done = row.get("#iterations")?;
+            if done != f64::from(self.iterations) {
+                bail!(
+                    "{command}: {done} iterations instead of {}:\n{text}",
+                    self.iterations
+                );
+            }
+        }
+        Ok(row.clone())
     }
 }
 
-/// The row of numbers of a result, with the names above them.
-#[derive(Debug, PartialEq)]
+/// A row of numbers of a result, with the names above them.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     columns: Vec<(String, f64)>,
 }
@@ -112,20 +171,22 @@ impl Row {
     }
 }
 
-fn row(text: &str) -> Option<Row> {
+/// All of them: one for each size of message.
+fn rows(text: &str) -> Vec<Row> {
     let mut lines = text
         .lines()
         .skip_while(|line| !line.trim_start().starts_with("#bytes"));
-    let titles = titles(lines.next()?);
+    let titles = titles(lines.next().unwrap_or_default());
     let values = lines.map(|line| {
         line.split_whitespace()
             .map(str::parse::<f64>)
             .collect::<Result<Vec<_>, _>>()
     });
-    let values = values.flatten().find(|values| values.len() == titles.len())?;
-    Some(Row {
-        columns: titles.into_iter().zip(values).collect(),
-    })
+    let rows = values.flatten().filter(|values| values.len() == titles.len());
+    let row = |values: Vec<f64>| Row {
+        columns: titles.iter().cloned().zip(values).collect(),
+    };
+    rows.filter(|values| !values.is_empty()).map(row).collect()
 }
 
 /// Titles have single spaces in them (`BW average[MiB/sec]`) and several, or a tab, between them. The unit ends one too
@@ -151,7 +212,7 @@ mod tests {
         let text = " local address: LID 0000\n---\n \
  #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] \n \
 64      200          741.21         1937.00      1580.10     \t       1601.00      \t80.10\t\t1800.00\t\t1937.00\n---\n";
-        let row = row(text).unwrap();
+        let row = rows(text).remove(0);
         assert_eq!(row.typical_us().unwrap(), 1580.10);
         assert_eq!(row.get("99%").unwrap(), 1800.0);
         assert_eq!(row.get("99.9%").unwrap(), 1937.0);
@@ -161,8 +222,12 @@ mod tests {
     fn a_bandwidth_table_is_read_by_its_titles() {
         let text = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n \
 65536      100              13.42              13.30                \t     0.000213\n";
-        assert_eq!(row(text).unwrap().mib_per_second().unwrap(), 13.30);
-        assert_eq!(row("nothing"), None);
+        assert_eq!(rows(text)[0].mib_per_second().unwrap(), 13.30);
+        assert_eq!(rows("nothing"), []);
+        let two = format!(
+            "{text}131072     100              13.42              13.30                \t     0.000213\n"
+        );
+        assert_eq!(rows(&two)[1].get("#bytes").unwrap(), 131072.0);
     }
 
     #[test]
@@ -170,9 +235,10 @@ mod tests {
         assert_eq!(Test::latency("send", 64, 100).messages, 200);
         assert_eq!(Test::latency("read", 64, 100).messages, 100);
         let test = Test::bandwidth("write", 1024, 4, 100);
-        assert_eq!(test.messages, 400);
+        assert_eq!((test.messages, test.iterations()), (400, 400));
+        assert_eq!(Test::words("ib_send_lat -n 7 -c UD").iterations(), 7);
         assert!(
-            test.command("rxe0")
+            test.command(RXE)
                 .starts_with("ib_write_bw -d rxe0 -x 1 -F -p 18515 -s 1024 -q 4 -n 100")
         );
     }

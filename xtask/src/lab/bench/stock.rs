@@ -3,7 +3,7 @@
 use super::Measured;
 use super::counts;
 use super::rows::{Rdma, Row, Shape};
-use crate::lab::perftest::Server;
+use crate::lab::perftest::{RXE, Server};
 use crate::lab::session::Lab;
 use crate::lab::suites::net;
 use anyhow::Result;
@@ -35,7 +35,7 @@ fn rxe(lab: &mut Lab, rdma: &Rdma) -> Result<Measured> {
     let test = rdma.perftest();
     lab.control("clear")?;
     let (client, server) = (lab.guest(0)?, lab.guest(1)?);
-    let result = Server::start(server, "rxe0", &test)?.run(client)?;
+    let result = Server::start(server, RXE, &test)?.run(client)?;
     let value = match rdma.shape {
         Shape::Latency => result.typical_us()?,
         Shape::Bandwidth { .. } => result.mib_per_second()?,

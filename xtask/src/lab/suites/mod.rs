@@ -12,6 +12,7 @@ mod leaks;
 mod load;
 pub(crate) mod net;
 mod power;
+mod programs;
 mod rails;
 mod random;
 pub(super) mod rdma;
@@ -74,7 +75,7 @@ pub(crate) enum Suite {
     Skeleton,
     /// Our module, complete: faults, rails, neighbours, users.
     Kmod,
-    /// Verbs on our module, without libibverbs.
+    /// Verbs on our module: without libibverbs, and stock programs with our provider.
     Verbs,
     /// Random faults, while checked bytes cross the cable: with thunderbolt_net, and with our module.
     Faults,
@@ -86,7 +87,7 @@ impl Suite {
             Suite::Stock => stock::GROUPS.iter().collect(),
             Suite::Skeleton => skeleton::GROUPS.iter().collect(),
             Suite::Kmod => kmod::groups(),
-            Suite::Verbs => verbs::groups(),
+            Suite::Verbs => verbs::groups().into_iter().chain([&programs::GROUP]).collect(),
             Suite::Faults => vec![],
         }
     }
@@ -267,6 +268,7 @@ pub(crate) fn run_group(
     }
     if let Suite::Verbs = suite {
         verbs::plan(&mut plan)?;
+        programs::plan(&mut plan)?;
     }
     let mut lab = None;
     for check in checks {

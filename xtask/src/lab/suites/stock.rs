@@ -3,7 +3,7 @@
 use super::Tag::{Ci, Full};
 use super::net::{self, SETTLE};
 use super::{Check, Group, Outcome, power};
-use crate::lab::perftest::{Server, Test};
+use crate::lab::perftest::{RXE, Server, Test};
 use crate::lab::session::{Guest, Lab};
 use anyhow::{Context, Result, bail};
 use std::time::Duration;
@@ -101,12 +101,12 @@ fn rxe(lab: &mut Lab) -> Result<Outcome> {
     let mut results = vec![];
     for (operation, bytes, count) in [("send", 64, 200), ("write", 64, 200), ("read", 4096, 100)] {
         let latency = Test::latency(operation, bytes, count);
-        let row = Server::start(server, "rxe0", &latency)?.run(client)?;
+        let row = Server::start(server, RXE, &latency)?.run(client)?;
         results.push(format!("{operation} {bytes} B {:.0} us", row.typical_us()?));
     }
     for (operation, bytes, count) in [("send", 65536, 100), ("write", 65536, 100), ("read", 65536, 100)] {
         let bandwidth = Test::bandwidth(operation, bytes, 1, count);
-        let row = Server::start(server, "rxe0", &bandwidth)?.run(client)?;
+        let row = Server::start(server, RXE, &bandwidth)?.run(client)?;
         results.push(format!(
             "{operation} {bytes} B {:.1} MiB/s",
             row.mib_per_second()?

@@ -87,7 +87,7 @@ fn load_verbs(guest: &Guest) -> Result<()> {
 }
 
 /// The same, and waits for the link.
-fn prepare(lab: &mut Lab) -> Result<()> {
+pub(super) fn prepare(lab: &mut Lab) -> Result<()> {
     let from = rdma::ends(lab);
     load(lab)?;
     rdma::up(lab, &from)
