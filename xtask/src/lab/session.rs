@@ -233,6 +233,11 @@ impl Lab {
         Ok(())
     }
 
+    /// The tree of programs, on this machine.
+    pub(crate) fn programs(&self) -> &Path {
+        &self.tree.root
+    }
+
     pub(crate) fn guests(&self) -> &[Guest] {
         &self.guests
     }

@@ -19,7 +19,7 @@ use std::process::Command;
 
 const SUITE: &str = "trixie";
 
-/// QEMU and its firmware; what guests run; what Kbuild runs.
+/// QEMU and its firmware; what guests run, of which some programs of verbs come by 9p (`suites/chroot.rs`); what Kbuild runs.
 const PROGRAMS: &[&str] = &[
     "qemu-system-x86",
     "seabios",
@@ -35,12 +35,16 @@ const PROGRAMS: &[&str] = &[
     "iputils-ping",
     "kmod",
     "libc-bin",
+    "libfabric-bin",
     "pciutils",
     "perftest",
     "procps",
+    "python3-pyverbs",
+    "qperf",
     "rdma-core",
     "rdmacm-utils",
     "strace",
+    "ucx-utils",
     "util-linux",
     "binutils",
     "findutils",
@@ -83,10 +87,18 @@ const FOR_KERNELS: &[&str] = &[
 
 const NO_DOCUMENTATION: &[&str] = &[
     "path-exclude=/usr/share/doc/*",
+    // Debian has rdma-core's tests there.
+    "path-include=/usr/share/doc/rdma-core/tests/*",
     "path-exclude=/usr/share/info/*",
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/lib/udev/hwdb.d/*",
+    // What UCX needs for GPUs of AMD: 250 MB, in modules that do without.
+    "path-exclude=/usr/lib/x86_64-linux-gnu/libLLVM*",
+    "path-exclude=/usr/lib/x86_64-linux-gnu/libamd*",
+    "path-exclude=/usr/lib/x86_64-linux-gnu/libhsa*",
+    "path-exclude=/usr/lib/x86_64-linux-gnu/libz3*",
+    "path-exclude=/usr/lib/x86_64-linux-gnu/ucx/*rocm*",
 ];
 
 /// Kernel packages depend on half a system (boot loader hooks, initramfs tools); only this is unpacked.

@@ -4,15 +4,18 @@
 //! whether they have anything to complain about. A check that fails leaves guests in an unknown state, so the rest of
 //! its group gets new ones.
 
+mod chroot;
 mod clock;
 mod fault_script;
 mod faults;
 mod kmod;
 mod leaks;
 mod load;
+mod more;
 pub(crate) mod net;
 mod power;
 mod programs;
+mod pyverbs;
 mod rails;
 mod random;
 pub(super) mod rdma;
@@ -87,7 +90,10 @@ impl Suite {
             Suite::Stock => stock::GROUPS.iter().collect(),
             Suite::Skeleton => skeleton::GROUPS.iter().collect(),
             Suite::Kmod => kmod::groups(),
-            Suite::Verbs => verbs::groups().into_iter().chain([&programs::GROUP]).collect(),
+            Suite::Verbs => verbs::groups()
+                .into_iter()
+                .chain([&programs::GROUP, &more::GROUP])
+                .collect(),
             Suite::Faults => vec![],
         }
     }
