@@ -118,6 +118,7 @@ fn together() -> Checks<Together> {
         shared::rc_limits_are_told,
         shared::rc_last_receives_are_told,
         shared::rc_corrupt_queues_are_told,
+        traffic::ud_does_not_speak_for_the_kernel,
     ]
 }
 

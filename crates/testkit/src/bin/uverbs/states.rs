@@ -82,6 +82,7 @@ pub(crate) struct Change {
     pub(crate) access: u32,
     pub(crate) patience: Patience,
     pub(crate) reads: u8,
+    pub(crate) qkey: u32,
 }
 
 impl Change {
@@ -97,6 +98,7 @@ impl Change {
             access: 0,
             patience: PATIENT,
             reads: 16,
+            qkey: QKEY,
         }
     }
 
@@ -110,6 +112,14 @@ impl Change {
         let mut change = Self::to(INIT);
         change.mask |= PKEY_INDEX | PORT_NUMBER | more;
         change.access = access;
+        change
+    }
+
+    /// Another Q_Key for what it sends and takes.
+    pub(crate) fn key(qkey: u32) -> Self {
+        let mut change = Self::to(RTS);
+        change.mask |= QKEY_GIVEN;
+        change.qkey = qkey;
         change
     }
 
@@ -145,7 +155,7 @@ pub(crate) fn modify(context: &Context, qp: u32, change: &Change) -> Result<(), 
     let command = command.u32(0).u16(0).u16(0).u8(0).u8(1).u8(0).u8(0);
     // Path bits, rate, GRH, port.
     let command = command.u8(0).u8(0).u8(1).u8(PORT).zeros(32);
-    let command = command.u32(qp).u32(change.mask).u32(QKEY).u32(0).u32(0);
+    let command = command.u32(qp).u32(change.mask).u32(change.qkey).u32(0).u32(0);
     let command = command.u32(change.to.number).u32(change.access).u16(0).u16(0);
     // State now is not said; 4096 bytes; migrated.
     let command = command.u8(change.state).u8(0).u8(5).u8(0);
