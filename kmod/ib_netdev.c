@@ -105,10 +105,15 @@ static void transmit(struct u4_channel *channel)
 			skb_queue_head(&nd->queue, skb);
 			break;
 		}
-		if (ret)
+		if (ret) {
 			dev_core_stats_tx_dropped_inc(ndev);
-		else
-			dev_sw_netstats_tx_add(ndev, 1, skb->len);
+			kfree_skb(skb);
+			continue;
+		}
+		/* Counts are a processor's. */
+		local_bh_disable();
+		dev_sw_netstats_tx_add(ndev, 1, skb->len);
+		local_bh_enable();
 		consume_skb(skb);
 	}
 	if (netif_queue_stopped(ndev) && netif_running(ndev) &&
@@ -162,9 +167,11 @@ static void received(struct u4_channel *channel, const u8 *mac, const u8 *data,
 	}
 	skb_put_data(skb, data, len);
 	skb->protocol = eth_type_trans(skb, ndev);
+	local_bh_disable();
 	dev_sw_netstats_rx_add(ndev, len);
 	/* Bounded, and counts what it drops. */
 	netif_rx(skb);
+	local_bh_enable();
 }
 
 static const struct u4_channel_ops channel_ops = {
