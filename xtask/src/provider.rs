@@ -1,12 +1,15 @@
 //! Our providers of libfabric and libibverbs, built for the programs that load them.
 
+use crate::debian;
 use crate::process;
+use crate::rdma_core::Release;
 use crate::ui::{Task, Verdict};
 use crate::workspace::{cargo, root, target, work};
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// Private ABIs of libibverbs for which the provider has a name.
@@ -50,6 +53,36 @@ pub(crate) fn verbs_folder() -> Result<PathBuf> {
     install(&driver, &folder.join("usb4.driver"))?;
     task.done("built");
     Ok(folder)
+}
+
+/// Builds the example of verbs in C against the oldest of these, so that it runs with all of them.
+pub(crate) fn verbs_example(releases: &[Release]) -> Result<PathBuf> {
+    debian::ensure(&["gcc", "libc6-dev"])?;
+    let oldest = releases.first().context("Debian has no libibverbs")?;
+    let folder = work().join("build");
+    fs::create_dir_all(&folder).context("create the build folder")?;
+    let program = folder.join("verbs-pingpong");
+    let mut command = Command::new("gcc");
+    command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
+    command.arg(&program);
+    command.arg(root().join("examples/c/verbs-pingpong.c"));
+    command.arg("-I").arg(&oldest.include);
+    command.arg(oldest.root.join("usr/lib/x86_64-linux-gnu/libibverbs.so.1"));
+    // What the library needs is with it, and not on this machine.
+    command.arg("-Wl,--allow-shlib-undefined");
+    let log = folder.join("verbs-pingpong.log");
+    process::run(&mut command, Duration::from_secs(60), &log, None)?.require("gcc")?;
+    Ok(program)
+}
+
+/// Builds the example of verbs in Rust, which finds libibverbs when it runs.
+pub(crate) fn verbs_example_in_rust() -> Result<PathBuf> {
+    let mut task = Task::start("build the example of verbs", None);
+    let mut command = cargo(["build", "--release", "--package", "verbs-pingpong"]);
+    let log = work().join("build/verbs-example.log");
+    process::run(&mut command, Duration::from_secs(600), &log, Some(&mut task))?.require("cargo build")?;
+    task.done("built");
+    Ok(target().join("release/verbs-pingpong"))
 }
 
 /// Copies a file under another name and renames it, so that a program that has the old one mapped keeps it.

@@ -42,12 +42,12 @@ pub(crate) struct Args {
 }
 
 /// What a suite has.
-struct Release {
-    major: u32,
+pub(crate) struct Release {
+    pub(crate) major: u32,
     /// What `libibverbs-dev` installs.
-    include: PathBuf,
-    /// libibverbs and what it needs.
-    root: PathBuf,
+    pub(crate) include: PathBuf,
+    /// libibverbs and what it and a program of this machine need, as a root folder.
+    pub(crate) root: PathBuf,
     /// rdma-core's source, if it could be had.
     source: Option<PathBuf>,
 }
@@ -67,10 +67,7 @@ fn folders(folders: impl Iterator<Item = PathBuf>) -> String {
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     debian::ensure(&["gcc", "binutils", "libc6-dev", "python3"])?;
-    let mut releases = vec![];
-    for suite in SUITES {
-        releases.push(fetch(suite)?);
-    }
+    let releases = releases()?;
     let mut sources = vec![];
     for folder in &args.source {
         sources.push(folder.canonicalize().context("a source tree")?);
@@ -163,6 +160,11 @@ fn compared(text: &str) -> BTreeMap<String, u32> {
 /// Whether the private header of one of the releases from `first` to `last` was compared.
 fn seen(compared: &BTreeMap<String, u32>, first: u32, last: u32) -> bool {
     (first..=last).any(|major| compared.contains_key(&format!("private-{major}")))
+}
+
+/// Debian's rdma-cores, the oldest first.
+pub(crate) fn releases() -> Result<Vec<Release>> {
+    SUITES.into_iter().map(fetch).collect()
 }
 
 fn fetch(suite: &str) -> Result<Release> {

@@ -4,6 +4,7 @@ mod addresses;
 mod faults;
 mod hostile;
 mod rdma_cm;
+mod releases;
 
 use super::net::SETTLE;
 use super::rdma;
@@ -16,10 +17,16 @@ use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
 pub(super) fn groups() -> Vec<&'static Group> {
-    [GROUPS, addresses::GROUPS, faults::GROUPS, hostile::GROUPS]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        GROUPS,
+        addresses::GROUPS,
+        faults::GROUPS,
+        hostile::GROUPS,
+        releases::GROUPS,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 const GROUPS: &[Group] = &[
