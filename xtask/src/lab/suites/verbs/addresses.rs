@@ -23,6 +23,7 @@ pub(super) const GROUPS: &[Group] = &[Group {
         check("strangers", strangers),
         check("rdma-cm", rdma_cm::programs),
         check("rdma-cm-to-itself", rdma_cm::to_itself),
+        check("rdma-cm-again", rdma_cm::again_and_again),
         check("perftest", rdma_cm::perftest),
         check("every-gid", every_gid),
         check("cable", cable),

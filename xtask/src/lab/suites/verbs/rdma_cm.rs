@@ -1,10 +1,11 @@
 //! Programs whose queue pairs rdma_cm connects, by the addresses that [`super::addresses`] gives.
 
 use super::addresses::{LIMIT, address};
-use super::seen;
+use super::{LONG, seen};
 use crate::lab::agent::{Output, Running, SIGKILL};
 use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::Outcome;
+use crate::lab::suites::leaks::Footprint;
 use crate::lab::suites::net::SETTLE;
 use anyhow::{Context, Result, bail};
 
@@ -112,6 +113,33 @@ pub(super) fn to_itself(lab: &mut Lab) -> Result<Outcome> {
     run(guest, guest, "udaddy", &format!("udaddy -s {own}"))?;
     left(guest)?;
     seen("rping, udaddy")
+}
+
+/// Connections that come and go leave nothing in either kernel.
+pub(super) fn again_and_again(lab: &mut Lab) -> Result<Outcome> {
+    const TIMES: u32 = 150;
+    let (one, other) = (lab.guest(0)?, lab.guest(1)?);
+    let to = address(other.number);
+    let connect = |times: u32| {
+        let script = format!(
+            "for i in $(seq {times}); do rping -c -a {to} -C 1 > /tmp/rping 2>&1 < /dev/null || {{ cat /tmp/rping; exit 1; }}; done"
+        );
+        one.sh_for(&script, LONG).map(drop)
+    };
+    let command = format!("exec rping -s -P -a {to} > /dev/null 2>&1 < /dev/null");
+    let server = other.start(&["sh", "-c", &command])?;
+    other.until(LISTENS, SETTLE)?;
+    // What is kept is there then.
+    connect(20)?;
+    let before = [Footprint::of(one)?, Footprint::of(other)?];
+    connect(TIMES)?;
+    for (before, guest) in before.iter().zip([one, other]) {
+        before.is_what_is_left_in(guest)?;
+    }
+    server.signal(SIGKILL)?;
+    server.wait(SETTLE)?;
+    left(other)?;
+    seen(format!("{TIMES} connections"))
 }
 
 /// perftest, whose queue pairs rdma_cm connects.
