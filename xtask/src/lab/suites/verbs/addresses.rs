@@ -3,12 +3,11 @@
 use super::rdma_cm::{self, LISTENS, run};
 use super::{LONG, PORT, load_verbs, prepare, seen};
 use crate::lab::agent::{Running, SIGKILL};
-use crate::lab::session::{Guest, Lab, Plan};
+use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::Tag::Ci;
 use crate::lab::suites::net::SETTLE;
 use crate::lab::suites::{Check, Group, Outcome, rdma};
 use crate::lab::switch;
-use crate::provider;
 use anyhow::{Context, Result, bail};
 use std::time::Duration;
 
@@ -39,23 +38,8 @@ const fn check(name: &'static str, run: fn(&mut Lab) -> Result<Outcome>) -> Chec
 /// The network device.
 const DEVICE: &str = "usb4rdma0";
 
-/// Where the guests' libibverbs looks for providers.
-const PROVIDER: &str = "usr/lib/x86_64-linux-gnu/libibverbs/libusb4-rdmav34.so";
-
 /// How long one program may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
-
-/// Adds our provider to what guests get.
-pub(super) fn plan(plan: &mut Plan) -> Result<()> {
-    let folder = provider::verbs_folder()?;
-    let files = [
-        (PROVIDER, "libusb4-rdmav34.so"),
-        ("etc/libibverbs.d/usb4.driver", "usb4.driver"),
-    ];
-    let files = files.map(|(inside, name)| (inside.to_string(), folder.join(name)));
-    plan.files.extend(files);
-    Ok(())
-}
 
 /// A guest's IPv4 address on the device.
 pub(super) fn address(guest: usize) -> String {
