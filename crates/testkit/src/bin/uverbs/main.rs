@@ -4,6 +4,7 @@
 mod chaos;
 mod command;
 mod context;
+mod datagrams;
 mod endure;
 mod map;
 mod objects;
@@ -108,8 +109,8 @@ fn together() -> Checks<Together> {
         traffic::rc_completions_wake_who_sleeps,
         traffic::uc_sends_and_writes_arrive,
         traffic::uc_drops_what_nobody_wants,
-        traffic::ud_datagrams_arrive_with_their_sender,
-        traffic::ud_keys_are_checked,
+        datagrams::ud_datagrams_arrive_with_their_sender,
+        datagrams::ud_keys_are_checked,
         traffic::rc_sends_invalidate,
         traffic::rc_owners_invalidate,
         traffic::rc_corrupt_completion_queues_are_told,
@@ -118,7 +119,7 @@ fn together() -> Checks<Together> {
         shared::rc_limits_are_told,
         shared::rc_last_receives_are_told,
         shared::rc_corrupt_queues_are_told,
-        traffic::ud_does_not_speak_for_the_kernel,
+        datagrams::ud_does_not_speak_for_the_kernel,
     ]
 }
 
