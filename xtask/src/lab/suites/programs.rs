@@ -95,6 +95,8 @@ const PINGPONGS: &[(&str, u32, &str)] = &[
     ("ibv_uc_pingpong", 50, "-s 65536 -e"),
     ("ibv_ud_pingpong", 100, "-s 2048"),
     ("ibv_ud_pingpong", 100, "-s 64 -e"),
+    ("ibv_srq_pingpong", 20, "-q 16"),
+    ("ibv_srq_pingpong", 20, "-q 4 -e"),
 ];
 
 fn pingpong(lab: &mut Lab) -> Result<Outcome> {
@@ -145,6 +147,7 @@ const FEW: &[&str] = &[
     "ib_send_bw -s 4096 -n 100 -q 4 -b",
     "ib_send_bw -s 65536 -n 50 -c UC",
     "ib_send_bw -s 4096 -n 100 -c UD -b",
+    "ib_send_bw -s 4096 -n 100 -q 4 --use-srq",
     "ib_atomic_bw -n 100 -q 2",
 ];
 
@@ -200,6 +203,10 @@ fn all() -> Vec<String> {
         }
     }
     tests.extend(["FETCH_AND_ADD", "CMP_AND_SWAP"].map(|kind| format!("ib_atomic_bw -n 100 -A {kind}")));
+    for more in ["-c RC -q 8 -b", "-c UD -q 2", "-c RC -q 32"] {
+        tests.push(format!("ib_send_bw -s 4096 -n 100 --use-srq {more}"));
+    }
+    tests.push("ib_send_lat -s 64 -n 100 --use-srq -e".to_string());
     tests.extend(["send", "write"].map(|kind| format!("ib_{kind}_bw -a -n 20")));
     tests.push("ib_read_bw -a -n 20".to_string());
     tests.push("ib_send_bw -a -n 20 -c UD".to_string());
