@@ -49,6 +49,8 @@ enum usb4_ring_op {
 /* Of queue pairs only. */
 #define USB4_RING_SQE_FENCE		4
 #define USB4_RING_SQE_SOLICITED		8
+#define USB4_RING_SQE_LIST		16
+#define USB4_RING_SQE_INLINE		32
 #define USB4_RING_SQE_INVALIDATE	128
 
 /*
@@ -72,13 +74,29 @@ struct usb4_ring_sqe {
 	__u64	args[4];
 };
 
-/* Receive entry. */
+/* Receive entry. Of queue pairs: reserved is how many pieces a list has. */
 struct usb4_ring_rqe {
 	__u64	user_data;
 	__u64	addr;
 	__u32	local_key;
 	__u32	len;
 	__u64	reserved;
+};
+
+/*
+ * Of queue pairs only: behind the entries of a queue there may be a slot for each
+ * of them, of a multiple of USB4_RING_SLOT_ALIGN bytes. It has the pieces of an
+ * entry that says so with SQE_LIST (in local_key, how many), or of a receive
+ * entry; or the bytes of one with SQE_INLINE.
+ */
+#define USB4_RING_MAX_PIECES		16
+#define USB4_RING_MAX_INLINE		256
+#define USB4_RING_SLOT_ALIGN		64
+
+struct usb4_ring_piece {
+	__u64	addr;
+	__u32	local_key;
+	__u32	len;
 };
 
 enum usb4_ring_status {
@@ -97,6 +115,7 @@ enum usb4_ring_status {
 	USB4_RING_STATUS_RETRY_EXCEEDED	= 11,
 	USB4_RING_STATUS_RNR_RETRY_EXCEEDED = 12,
 	USB4_RING_STATUS_PROTECTION	= 13,
+	USB4_RING_STATUS_TOO_LONG	= 14,
 };
 
 /* Flags of a completion entry. */

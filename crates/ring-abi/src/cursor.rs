@@ -27,6 +27,7 @@ use crate::geometry::{
     ARMED, ARMED_SOLICITED, CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, GeometryError, PRODUCER_WORD,
     QueueGeometry,
 };
+use crate::slot::Slots;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The end that writes entries.
@@ -99,6 +100,24 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Producer<M, E> {
             .ok_or_else(Hostile::memory)?;
         self.next = self.next.wrapping_add(1);
         Ok(())
+    }
+
+    /// As [`Self::push`], of an entry for which `words` are put into its slot.
+    ///
+    /// # Errors
+    /// The same; and there is no room for them.
+    pub fn push_with(&mut self, entry: &E, slots: Slots, words: &[u64]) -> Result<(), PushError> {
+        if self.free(1)? == 0 {
+            return Err(PushError::Full);
+        }
+        let slot = self.queue.slot(self.next, slots)?;
+        if slot.len() < words.len() {
+            return Err(Hostile::memory().into());
+        }
+        for (place, word) in slot.iter().zip(words) {
+            place.store(*word, Ordering::Relaxed);
+        }
+        self.push(entry)
     }
 
     /// Shows the peer everything pushed so far. Returns the number of entries newly shown.
@@ -237,6 +256,14 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Consumer<M, E> {
         E::load(self.queue.entry(self.next)?)
             .map(Some)
             .ok_or_else(Hostile::memory)
+    }
+
+    /// The slot of the entry last peeked. The peer can write to it at any time.
+    ///
+    /// # Errors
+    /// The memory ends before it.
+    pub fn slot(&self, slots: Slots) -> Result<&[AtomicU64], Hostile> {
+        self.queue.slot(self.next, slots)
     }
 
     /// Consumes the entry last peeked. Does nothing on an empty queue.
@@ -444,6 +471,21 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Queue<M, E> {
             .wrapping_add(ENTRIES_WORD);
         self.memory
             .get(at..at.wrapping_add(E::WORDS))
+            .ok_or_else(Hostile::memory)
+    }
+
+    fn slot(&self, index: u64, slots: Slots) -> Result<&[AtomicU64], Hostile> {
+        let slot = index & u64::from(self.depth).wrapping_sub(1);
+        // Below 65536, and slots are small.
+        let first = (self.depth as usize)
+            .wrapping_mul(E::WORDS)
+            .wrapping_add(ENTRIES_WORD);
+        let at = usize::try_from(slot)
+            .unwrap_or(0)
+            .wrapping_mul(slots.words())
+            .wrapping_add(first);
+        self.memory
+            .get(at..at.wrapping_add(slots.words()))
             .ok_or_else(Hostile::memory)
     }
 }

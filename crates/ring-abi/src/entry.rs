@@ -28,6 +28,11 @@ pub mod sqe_flags {
     pub const FENCE: u8 = 4;
     /// Queue pairs: the completion of the receive that a SEND, or WRITE with immediate, takes at the peer is solicited.
     pub const SOLICITED: u8 = 8;
+    /// Queue pairs, SEND, WRITE and READ: the buffer is a list of [`crate::Piece`]s in the entry's slot. `local_key` says how
+    /// many, `len` their bytes together, `local_addr` is 0.
+    pub const LIST: u8 = 16;
+    /// Queue pairs, SEND and WRITE: the `len` bytes themselves are in the entry's slot. `local_key` and `local_addr` are 0.
+    pub const INLINE: u8 = 32;
     /// Queue pairs, SEND without [`IMM`]: `args[3]` is the remote key of a region of the peer's, which no peer may use any more.
     pub const INVALIDATE: u8 = 128;
 }
@@ -211,14 +216,15 @@ impl Sqe {
         Ok(op)
     }
 
-    /// As [`Self::check`], for entries of queue pairs, which have three flags more; SOLICITED where it has no meaning is
+    /// As [`Self::check`], for entries of queue pairs, which have five flags more; SOLICITED where it has no meaning is
     /// ignored. For messages only: not for [`OP_INVALIDATE`].
     ///
     /// # Errors
     /// The first field found wrong.
     pub fn check_verbs(&self) -> Result<Op, InvalidEntry> {
+        use sqe_flags::{FENCE, INLINE, LIST, SOLICITED};
         let mut plain = *self;
-        plain.flags &= !(sqe_flags::FENCE | sqe_flags::SOLICITED);
+        plain.flags &= !(FENCE | SOLICITED | LIST | INLINE);
         if self.flags & sqe_flags::INVALIDATE != 0 {
             if self.op != Op::Send.code() || self.flags & sqe_flags::IMM != 0 {
                 return Err(InvalidEntry::Flags);
@@ -227,7 +233,22 @@ impl Sqe {
             let [.., key] = &mut plain.args;
             *key = 0;
         }
-        plain.check()
+        let op = plain.check()?;
+        let allowed = match op {
+            Op::Send | Op::Write => LIST | INLINE,
+            Op::Read => LIST,
+            Op::FetchAdd | Op::CompareSwap => 0,
+        };
+        let elsewhere = self.flags & (LIST | INLINE);
+        if elsewhere & !allowed != 0 || elsewhere == LIST | INLINE {
+            return Err(InvalidEntry::Flags);
+        }
+        let unused =
+            self.prefix_len != 0 || self.local_addr != 0 || self.local_key != 0 && elsewhere == INLINE;
+        if elsewhere != 0 && unused {
+            return Err(InvalidEntry::Reserved);
+        }
+        Ok(op)
     }
 
     /// The prefix of a SEND; the first [`Self::prefix_len`] bytes count.
@@ -286,11 +307,18 @@ pub struct Rqe {
     pub local_key: u32,
     /// Bytes of the buffer.
     pub len: u32,
-    /// 0.
+    /// 0; queue pairs: how many [`crate::Piece`]s in the entry's slot are the buffer, if it is a list. `len` is then their
+    /// bytes together, `addr` and `local_key` are 0.
     pub reserved: u64,
 }
 
 impl Rqe {
+    /// Of a queue pair: how many pieces the buffer has; 0 if it is not a list.
+    #[inline]
+    pub fn pieces(&self) -> u64 {
+        self.reserved
+    }
+
     /// The entry as words.
     #[inline]
     pub fn to_words(&self) -> [u64; RQE_WORDS] {
@@ -316,7 +344,7 @@ impl Rqe {
         }
     }
 
-    /// Checks the reserved field.
+    /// Checks the reserved field. One of a queue pair may have a list there: see [`Self::pieces`].
     ///
     /// # Errors
     /// It is not zero.
@@ -550,7 +578,7 @@ mod tests {
             assert_eq!(entry.check(), Err(InvalidEntry::Flags));
             assert_eq!(entry.check_verbs(), Ok(Op::Send));
         }
-        let entry = Sqe { flags: 16, ..send() };
+        let entry = Sqe { flags: 64, ..send() };
         assert_eq!(entry.check_verbs(), Err(InvalidEntry::Flags));
         let long = Sqe {
             len: MAX_MESSAGE + 1,
@@ -575,6 +603,51 @@ mod tests {
         assert_eq!(Sqe { op, ..entry }.check_verbs(), Err(InvalidEntry::Flags));
         let op = OP_INVALIDATE;
         assert_eq!(Sqe { op, ..send() }.check(), Err(InvalidEntry::Operation));
+    }
+
+    #[test]
+    fn a_list_or_inline_data_is_for_queue_pairs_and_for_what_has_a_buffer() {
+        use sqe_flags::{INLINE, LIST};
+        let of = |op: Op, flags| Sqe {
+            op: op.code(),
+            flags,
+            len: 8,
+            ..Sqe::default()
+        };
+        for flags in [LIST, INLINE] {
+            assert_eq!(of(Op::Send, flags).check(), Err(InvalidEntry::Flags));
+            assert_eq!(of(Op::Send, flags).check_verbs(), Ok(Op::Send));
+            assert_eq!(of(Op::Write, flags).check_verbs(), Ok(Op::Write));
+            assert_eq!(of(Op::FetchAdd, flags).check_verbs(), Err(InvalidEntry::Flags));
+        }
+        assert_eq!(of(Op::Read, LIST).check_verbs(), Ok(Op::Read));
+        assert_eq!(of(Op::Read, INLINE).check_verbs(), Err(InvalidEntry::Flags));
+        assert_eq!(
+            of(Op::Send, LIST | INLINE).check_verbs(),
+            Err(InvalidEntry::Flags)
+        );
+        let list = Sqe {
+            local_key: 3,
+            ..of(Op::Send, LIST)
+        };
+        assert_eq!(list.check_verbs(), Ok(Op::Send));
+        let wrong = [
+            Sqe {
+                prefix_len: 1,
+                ..list
+            },
+            Sqe {
+                local_addr: 1,
+                ..list
+            },
+            Sqe {
+                flags: INLINE,
+                ..list
+            },
+        ];
+        for entry in wrong {
+            assert_eq!(entry.check_verbs(), Err(InvalidEntry::Reserved));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use core::fmt;
 
 use crate::entry::Entry;
+use crate::slot::Slots;
 
 /// Word of the producer's index: `u64`, counts entries ever produced, written by the producer only.
 pub const PRODUCER_WORD: usize = 0;
@@ -46,6 +47,16 @@ impl QueueGeometry {
             depth,
             words: entries.saturating_add(ENTRIES_WORD),
         })
+    }
+
+    /// The same with a slot for each entry behind them.
+    #[must_use]
+    pub fn with_slots(self, slots: Slots) -> Self {
+        let more = (self.depth as usize).saturating_mul(slots.words());
+        Self {
+            words: self.words.saturating_add(more),
+            ..self
+        }
     }
 
     /// Entries.
@@ -105,6 +116,14 @@ mod tests {
             QueueGeometry::of::<Cqe>(MAX_DEPTH).unwrap().bytes(),
             256 + 65536 * 32
         );
+    }
+
+    #[test]
+    fn slots_come_behind_the_entries() {
+        let sq = QueueGeometry::of::<Sqe>(64).unwrap();
+        let slots = Slots::of(128).unwrap();
+        assert_eq!(sq.with_slots(slots).bytes(), 256 + 64 * 64 + 64 * 128);
+        assert_eq!(sq.with_slots(Slots::NONE), sq);
     }
 
     #[test]

@@ -27,6 +27,7 @@
 mod cursor;
 mod entry;
 mod geometry;
+mod slot;
 mod status;
 pub mod sync;
 pub mod uapi;
@@ -40,6 +41,7 @@ pub use geometry::{
     ARMED, ARMED_SOLICITED, CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, GeometryError, MAX_DEPTH, NEED_WAKEUP,
     PRODUCER_WORD, QueueGeometry,
 };
+pub use slot::{MAX_INLINE, MAX_PIECES, PIECE_WORDS, Piece, SLOT_ALIGN, SLOT_MAX, Slots};
 pub use status::CqeStatus;
 
 /// Version of this layout. A device and a client with different versions refuse each other.

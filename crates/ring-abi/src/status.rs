@@ -34,11 +34,13 @@ pub enum CqeStatus {
     RnrRetryExceeded = 12,
     /// Queue pairs: the local key, domain or range is not valid. (Others say [`Self::Invalid`].)
     Protection = 13,
+    /// Queue pairs: the message is longer than one may be. (Others say [`Self::Invalid`].)
+    TooLong = 14,
 }
 
 impl CqeStatus {
     /// All codes, in numeric order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Ok,
         Self::Rnr,
         Self::Access,
@@ -53,6 +55,7 @@ impl CqeStatus {
         Self::RetryExceeded,
         Self::RnrRetryExceeded,
         Self::Protection,
+        Self::TooLong,
     ];
 
     /// The status with this code, if there is one.
@@ -64,7 +67,7 @@ impl CqeStatus {
     pub fn is_verbs_only(self) -> bool {
         matches!(
             self,
-            Self::RetryExceeded | Self::RnrRetryExceeded | Self::Protection
+            Self::RetryExceeded | Self::RnrRetryExceeded | Self::Protection | Self::TooLong
         )
     }
 
@@ -91,6 +94,7 @@ impl fmt::Display for CqeStatus {
             Self::RetryExceeded => "the peer's queue pair does not exist or did not get ready",
             Self::RnrRetryExceeded => "the peer had no receive posted in time",
             Self::Protection => "the local key or range is not valid",
+            Self::TooLong => "the message is longer than one may be",
         })
     }
 }
@@ -104,7 +108,7 @@ mod tests {
         for status in CqeStatus::ALL {
             assert_eq!(CqeStatus::from_code(status.code()), Some(status));
         }
-        assert_eq!(CqeStatus::from_code(14), None);
+        assert_eq!(CqeStatus::from_code(15), None);
         assert_eq!(CqeStatus::from_code(255), None);
     }
 }

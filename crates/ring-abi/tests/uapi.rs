@@ -9,8 +9,8 @@ use std::process::Command;
 
 use usb4_ring_abi::{
     ABI_VERSION, ARMED, ARMED_SOLICITED, CONSUMER_WORD, Cqe, CqeStatus, ENTRIES_WORD, FLAGS_WORD,
-    LOCAL_PROCESS, MAX_DEPTH, MAX_MESSAGE, NEED_WAKEUP, OP_INVALIDATE, Op, PREFIX_MAX, PRODUCER_WORD, Rqe,
-    Sqe, cqe_flags, sqe_flags, uapi,
+    LOCAL_PROCESS, MAX_DEPTH, MAX_INLINE, MAX_MESSAGE, MAX_PIECES, NEED_WAKEUP, OP_INVALIDATE, Op,
+    PREFIX_MAX, PRODUCER_WORD, Piece, Rqe, SLOT_ALIGN, Sqe, cqe_flags, sqe_flags, uapi,
 };
 
 /// What C must print for each expression.
@@ -42,6 +42,11 @@ fn expected() -> BTreeMap<String, u64> {
     constant("SQE_SOLICITED", sqe_flags::SOLICITED.into());
     constant("SQE_INVALIDATE", sqe_flags::INVALIDATE.into());
     constant("OP_INVALIDATE", OP_INVALIDATE.into());
+    constant("SQE_LIST", sqe_flags::LIST.into());
+    constant("SQE_INLINE", sqe_flags::INLINE.into());
+    constant("MAX_PIECES", MAX_PIECES.into());
+    constant("MAX_INLINE", MAX_INLINE.into());
+    constant("SLOT_ALIGN", SLOT_ALIGN.into());
     constant("CQE_IMM", cqe_flags::IMM.into());
     constant("CQE_RECV", cqe_flags::RECV.into());
     constant("CQE_WRITE_IMM", cqe_flags::WRITE_IMM.into());
@@ -69,6 +74,7 @@ fn expected() -> BTreeMap<String, u64> {
     }
     layout!(Sqe, "usb4_ring_sqe", op flags prefix_len reserved ah user_data local_addr local_key len args);
     layout!(Rqe, "usb4_ring_rqe", user_data addr local_key len reserved);
+    layout!(Piece, "usb4_ring_piece", addr local_key len);
     layout!(Cqe, "usb4_ring_cqe", user_data op status flags len value src ep);
     layout!(uapi::Addr, "usb4_ring_addr", node_low node_high ep incarnation);
     layout!(uapi::Info, "usb4_ring_info", size flags abi_version caps node_low node_high release max_message

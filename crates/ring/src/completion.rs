@@ -142,9 +142,13 @@ impl Status {
             Some(CqeStatus::Invalid) => Self::Invalid,
             Some(CqeStatus::Unreachable) => Self::Unreachable,
             // What only queue pairs have does not come here.
-            Some(CqeStatus::RetryExceeded | CqeStatus::RnrRetryExceeded | CqeStatus::Protection) | None => {
-                Self::Unknown(code)
-            }
+            Some(
+                CqeStatus::RetryExceeded
+                | CqeStatus::RnrRetryExceeded
+                | CqeStatus::Protection
+                | CqeStatus::TooLong,
+            )
+            | None => Self::Unknown(code),
         }
     }
 }
