@@ -133,6 +133,8 @@ struct u4_ep {
  * @recv_cq: completion queue of its receives
  * @sq_depth: entries of its submission queue
  * @rq_depth: entries of its receive queue
+ * @sq_slot: of a queue pair: bytes of a slot of its submission queue, or 0
+ * @rq_slot: the same of its receive queue
  * @handles: address handles
  * @pd: its protection domain; 0 for an endpoint
  * @srq: shared receive queue that a queue pair draws from; else 0
@@ -145,6 +147,8 @@ struct u4_ep_spec {
 	u32 recv_cq;
 	u32 sq_depth;
 	u32 rq_depth;
+	u32 sq_slot;
+	u32 rq_slot;
 	u32 handles;
 	u32 pd;
 	u32 srq;
@@ -317,7 +321,7 @@ int u4_client_mmap(struct file *file, struct vm_area_struct *vma);
 bool u4_charge(struct u4_client *client, size_t bytes);
 void u4_uncharge(struct u4_client *client, size_t bytes);
 struct u4_queue *u4_queue_new(struct u4_client *client, u32 kind, u32 depth,
-			      u32 *number);
+			      u32 slot, u32 *number);
 void u4_queue_drop(struct u4_client *client, struct u4_queue *queue,
 		   u32 number);
 struct usb4_core_queue u4_queue_lend(struct u4_queue *queue);

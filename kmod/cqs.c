@@ -102,7 +102,7 @@ static struct u4_cq *new_cq(struct u4_client *client,
 			goto err_cq;
 		}
 	}
-	cq->queue = u4_queue_new(client, USB4_CORE_QUEUE_CQ, spec->depth,
+	cq->queue = u4_queue_new(client, USB4_CORE_QUEUE_CQ, spec->depth, 0,
 				 &cq->number);
 	if (IS_ERR(cq->queue)) {
 		ret = PTR_ERR(cq->queue);

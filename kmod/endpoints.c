@@ -95,7 +95,9 @@ static struct u4_ep *new_ep(struct u4_client *client,
 	ep->event = spec->event;
 	ep->context = spec->context;
 	INIT_WORK(&ep->work, event_work);
-	ep->bytes = usb4_core_ep_size(spec->handles);
+	ep->bytes = usb4_core_ep_size(spec->handles, spec->sq_depth,
+				      spec->sq_slot, spec->rq_depth,
+				      spec->rq_slot);
 	if (!u4_charge(client, ep->bytes)) {
 		ret = -EDQUOT;
 		goto err_ep;
@@ -104,13 +106,13 @@ static struct u4_ep *new_ep(struct u4_client *client,
 	if (!ep->memory)
 		goto err_charge;
 	ep->sq = u4_queue_new(client, USB4_CORE_QUEUE_SQ, spec->sq_depth,
-			      &ep->sq_number);
+			      spec->sq_slot, &ep->sq_number);
 	if (IS_ERR(ep->sq)) {
 		ret = PTR_ERR(ep->sq);
 		goto err_memory;
 	}
 	ep->rq = u4_queue_new(client, USB4_CORE_QUEUE_RQ, spec->rq_depth,
-			      &ep->rq_number);
+			      spec->rq_slot, &ep->rq_number);
 	if (IS_ERR(ep->rq)) {
 		ret = PTR_ERR(ep->rq);
 		goto err_sq;
@@ -192,6 +194,8 @@ struct u4_ep *u4_ep_make(struct u4_client *client,
 		.memory = ep->memory,
 		.size = ep->bytes,
 		.srq = spec->srq,
+		.sq_slot = spec->sq_slot,
+		.rq_slot = spec->rq_slot,
 	};
 	ret = create(&params, id, addr);
 	if (ret)
@@ -231,7 +235,7 @@ struct u4_ep *u4_srq_make(struct u4_client *client,
 	ep->event = spec->event;
 	ep->context = spec->context;
 	INIT_WORK(&ep->work, event_work);
-	ep->rq = u4_queue_new(client, USB4_CORE_QUEUE_RQ, spec->depth,
+	ep->rq = u4_queue_new(client, USB4_CORE_QUEUE_RQ, spec->depth, 0,
 			      &ep->rq_number);
 	if (IS_ERR(ep->rq)) {
 		ret = PTR_ERR(ep->rq);

@@ -315,9 +315,7 @@ u64 usb4_home_compare_swap(size_t handle, u64 offset, u64 compare, u64 swap)
 	return old;
 }
 
-void usb4_home_store(size_t mem, u64 offset, u64 value)
+void usb4_home_write(size_t mem, u64 offset, const u8 *bytes, size_t len)
 {
-	__le64 bytes = cpu_to_le64(value);
-
-	u4_mem_write((struct u4_mem *)mem, offset, &bytes, sizeof(bytes));
+	u4_mem_write((struct u4_mem *)mem, offset, bytes, len);
 }

@@ -118,15 +118,16 @@ err_pages:
  * @client: whose
  * @kind: USB4_CORE_QUEUE_*
  * @depth: entries
+ * @slot: bytes of a slot that each entry has behind them, or 0
  * @number: where to put the number it is mapped by
  *
  * Return: the queue, to be given back to u4_queue_drop(); or an error: -EINVAL for
  * a depth that is none, -EDQUOT, -ENOMEM.
  */
 struct u4_queue *u4_queue_new(struct u4_client *client, u32 kind, u32 depth,
-			      u32 *number)
+			      u32 slot, u32 *number)
 {
-	size_t bytes = usb4_core_queue_size(kind, depth);
+	size_t bytes = usb4_core_queue_size(kind, depth, slot);
 	struct u4_queue *queue;
 	int ret = -ENOMEM;
 

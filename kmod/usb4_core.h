@@ -246,6 +246,8 @@ struct usb4_core_cq_params {
  * @size: bytes of it
  * @srq: shared receive queue that a queue pair draws from, else 0
  * @reserved: 0
+ * @sq_slot: bytes of the slots behind a queue pair's submission queue, else 0
+ * @rq_slot: bytes of those behind its receive queue, else 0
  */
 struct usb4_core_ep_params {
 	u32 client;
@@ -262,6 +264,8 @@ struct usb4_core_ep_params {
 	size_t size;
 	u32 srq;
 	u32 reserved;
+	u32 sq_slot;
+	u32 rq_slot;
 };
 
 /**
@@ -509,10 +513,11 @@ static_assert(sizeof(struct usb4_core_sent) == 4);
 static_assert(sizeof(struct usb4_core_arrived) == 24);
 static_assert(sizeof(struct usb4_core_queue) == 24);
 static_assert(sizeof(struct usb4_core_cq_params) == 56);
-static_assert(sizeof(struct usb4_core_ep_params) == 104);
+static_assert(sizeof(struct usb4_core_ep_params) == 112);
 static_assert(offsetof(struct usb4_core_ep_params, handles) == 72);
 static_assert(offsetof(struct usb4_core_ep_params, pd) == 76);
 static_assert(offsetof(struct usb4_core_ep_params, srq) == 96);
+static_assert(offsetof(struct usb4_core_ep_params, rq_slot) == 108);
 static_assert(sizeof(struct usb4_core_srq_params) == 40);
 static_assert(offsetof(struct usb4_core_srq_params, rq) == 16);
 static_assert(sizeof(struct usb4_core_mr_params) == 72);
@@ -612,7 +617,7 @@ u64 usb4_core_link_expired(const struct usb4_core *core,
 			   const struct usb4_core_link *link, u64 late);
 
 /* Clients and what they own: crates/kobj/src/objects.rs; these may sleep */
-size_t usb4_core_queue_size(u32 what, u32 depth);
+size_t usb4_core_queue_size(u32 what, u32 depth, u32 slot);
 s32 usb4_core_add_client(const struct usb4_core *core, u32 user, bool exempt,
 			 u32 *client);
 s32 usb4_core_remove_client(const struct usb4_core *core, u32 client);
@@ -620,7 +625,8 @@ size_t usb4_core_cq_size(u32 depth);
 s32 usb4_core_create_cq(const struct usb4_core *core,
 			const struct usb4_core_cq_params *params, u32 *cq);
 s32 usb4_core_destroy_cq(const struct usb4_core *core, u32 client, u32 cq);
-size_t usb4_core_ep_size(u32 handles);
+size_t usb4_core_ep_size(u32 handles, u32 sq_depth, u32 sq_slot, u32 rq_depth,
+			 u32 rq_slot);
 s32 usb4_core_create_ep(const struct usb4_core *core,
 			const struct usb4_core_ep_params *params, u32 *ep,
 			struct usb4_core_addr *addr);
@@ -689,7 +695,7 @@ void usb4_home_put_queue(size_t queue);
 void usb4_home_unpin(size_t mem);
 u64 usb4_home_fetch_add(size_t mem, u64 offset, u64 add);
 u64 usb4_home_compare_swap(size_t mem, u64 offset, u64 compare, u64 swap);
-void usb4_home_store(size_t mem, u64 offset, u64 value);
+void usb4_home_write(size_t mem, u64 offset, const u8 *bytes, size_t len);
 
 /* Of a rail: rail.c; with a lock held */
 void usb4_home_rail_show(u32 rail, u64 nonce);

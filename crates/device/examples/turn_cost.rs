@@ -88,7 +88,7 @@ impl Home for Lean {
         0
     }
 
-    fn store(&self, _: &Bytes, _: u64, _: u64) {}
+    fn write(&self, _: &Bytes, _: u64, _: &[u8]) {}
 }
 
 /// A frame lies in its sender's slot until the receiver is done with it.

@@ -8,6 +8,7 @@ use crate::cq::CqSlot;
 use crate::endpoint::EndpointSlot;
 use crate::id::MAX_OBJECTS;
 use crate::links::LinkSlot;
+use crate::lists::ListsSlot;
 use crate::memory::{RegionSlot, Regions};
 use crate::source::{SourceSlot, Sources};
 use crate::sync::AtomicU32;
@@ -20,6 +21,8 @@ pub struct Device<H: Home> {
     pub(crate) home: H,
     pub(crate) node: NodeId,
     pub(crate) endpoints: Slab<EndpointSlot<H>>,
+    /// By endpoint.
+    pub(crate) lists: Slab<ListsSlot>,
     pub(crate) cqs: Slab<CqSlot<H>>,
     pub(crate) links: Slab<LinkSlot<H>>,
     pub(crate) regions: Regions<H::Lock, H::Mem>,
@@ -38,6 +41,8 @@ pub struct DeviceStorage<H: Home> {
     pub endpoints: Slab<EndpointSlot<H>>,
     /// One per endpoint.
     pub attention: Slab<u16>,
+    /// One per endpoint; none if no queue pair has lists.
+    pub lists: Slab<ListsSlot>,
     /// One per completion queue.
     pub cqs: Slab<CqSlot<H>>,
     /// One per memory region.
@@ -54,12 +59,13 @@ pub struct DeviceStorage<H: Home> {
 
 #[cfg(any(test, feature = "alloc"))]
 impl<H: Home> DeviceStorage<H> {
-    /// Storage on the heap.
+    /// Storage on the heap, without any for lists.
     pub fn boxed(config: &DeviceConfig) -> Self {
         Self {
             clients: Slab::boxed(config.max_clients),
             endpoints: Slab::boxed(config.max_endpoints),
             attention: Slab::boxed(config.max_endpoints),
+            lists: Slab::empty(),
             cqs: Slab::boxed(config.max_cqs),
             regions: Slab::boxed(config.max_regions),
             free_regions: Slab::boxed(config.max_regions),
@@ -86,6 +92,7 @@ impl<H: Home> Device<H> {
             clients,
             endpoints,
             attention,
+            lists,
             cqs,
             regions,
             free_regions,
@@ -102,6 +109,7 @@ impl<H: Home> Device<H> {
             node: config.node,
             attention: Lock::new(Attention::new(attention, endpoints.len())?),
             endpoints,
+            lists,
             cqs,
             links,
             regions: Regions::new(regions, free_regions)?,

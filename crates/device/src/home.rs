@@ -49,8 +49,8 @@ pub trait Home: Sized + Send + Sync + 'static {
     /// Atomically replaces the 8 bytes at `offset` (8-aligned, within the region) with `swap` if they equal
     /// `compare`; returns the old value.
     fn compare_swap(&self, mem: &Self::Mem, offset: u64, compare: u64, swap: u64) -> u64;
-    /// Writes 8 little-endian bytes at `offset` (any alignment, within the region).
-    fn store(&self, mem: &Self::Mem, offset: u64, value: u64);
+    /// Writes a few bytes at `offset` (within the region).
+    fn write(&self, mem: &Self::Mem, offset: u64, bytes: &[u8]);
 
     /// The last reference on a region that was deregistered while in use is gone:
     /// [`crate::Device::reclaim`] will succeed. *Locked.*

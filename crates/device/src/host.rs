@@ -288,12 +288,17 @@ impl<H: Home> Host for LinkHost<'_, H> {
 
     #[inline]
     fn release(&self, mem: MemRef) {
-        self.device.release_region(mem);
+        // SAFETY: by the contract of `new` a link's lock is held, or its copy phase is on.
+        unsafe { self.device.release_mem(mem) };
     }
 
     #[inline]
     fn lives(&self, mem: MemRef) -> bool {
-        self.device.regions.lives(mem)
+        match u32::try_from(mem.0) {
+            Ok(name) => self.device.regions.lives(name),
+            // SAFETY: by the contract of `new` a link's lock is held, or its copy phase is on.
+            Err(_) => unsafe { self.device.list_lives(mem) },
+        }
     }
 
     #[inline]

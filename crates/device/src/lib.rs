@@ -55,6 +55,8 @@ mod host;
 mod id;
 mod invalidate;
 mod links;
+mod lists;
+mod lists_use;
 mod lock;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -85,6 +87,7 @@ pub use grace::Grace;
 pub use home::{Home, Port, QueueWords};
 pub use id::{ClientId, CqId, EndpointId, LinkId};
 pub use links::{LinkHeld, LinkSlot};
+pub use lists::{ListWord, ListsSlot, list_words};
 pub use lock::{Lock, LockGuard, RawLock, SpinLock};
 pub use memory::RegionSlot;
 pub use owner::{Expired, Leave, Notified, Owner};

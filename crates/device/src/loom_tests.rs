@@ -8,13 +8,15 @@ use loom::thread;
 use std::vec::Vec;
 use usb4_engine::{MemRef, Slab};
 
+use usb4_ring_abi::Slots;
 use usb4_ring_abi::sync::AtomicU64 as QueueWord;
 
 use crate::cq::Flags;
 use crate::links::Turns;
+use crate::lists::{Content, Lists, ListsSlot, list_words};
 use crate::memory::{Domain, Region, Regions};
 use crate::srq::Draws;
-use crate::{Access, ClientId, Expired, Leave, Lock, Notified, Owner, SpinLock};
+use crate::{Access, ClientId, EndpointId, Expired, Leave, Lock, Notified, Owner, SpinLock};
 
 #[test]
 fn loom_two_threads_never_hold_one_lock() {
@@ -271,7 +273,7 @@ fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
                     memory.0.with_mut(|_| ());
                 }
             }
-            regions.release(held.mem);
+            regions.release(keys.local);
         });
         let (regions, link, turns) = &*home;
         assert_eq!(regions.revoke(client, keys.local, true), Ok(true));
@@ -282,7 +284,7 @@ fn loom_memory_is_not_taken_while_a_copy_phase_uses_it() {
         thread.join().unwrap();
         // Both references are gone: the place is free again.
         assert!(regions.insert(region, Memory(UnsafeCell::new(0)), 0).is_ok());
-        assert!(regions.release(MemRef(u64::from(keys.local))).is_none());
+        assert!(regions.release(keys.local).is_none());
     });
 }
 
@@ -333,7 +335,7 @@ fn loom_the_last_reference_of_a_dead_region_is_reported_once() {
             .unwrap();
         let regions = Arc::new(regions);
         let other = regions.clone();
-        let thread = thread::spawn(move || other.release(held.mem));
+        let thread = thread::spawn(move || other.release(u32::try_from(held.mem.0).unwrap()));
         let idle = regions.kill(client, keys.local).unwrap();
         let told = thread.join().unwrap();
         assert_eq!(
@@ -370,5 +372,73 @@ fn loom_one_learns_that_a_queue_pair_has_taken_its_last_receive() {
         let told: u32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
         assert_eq!(told + stopped, 1);
         assert!(!draws.take());
+    });
+}
+
+/// Posts inline data of 8 bytes; the place it got.
+fn take_place(lists: &Lists) -> Option<MemRef> {
+    let slot: [QueueWord; 8] = Default::default();
+    let owner = (EndpointId(1), false);
+    let taken = lists.sq.copy(owner, &slot, 8, Content::Inline, |_| None, |_| ());
+    taken.ok().flatten().map(|at| at.mem)
+}
+
+fn some_lists(depth: u32) -> Lists {
+    let slots = Slots::of(64).unwrap();
+    let words = Slab::boxed(list_words(depth, slots));
+    Lists::new((depth, slots, words), (1, Slots::NONE, Slab::empty())).unwrap()
+}
+
+#[test]
+fn loom_no_place_of_a_list_is_lost_or_given_out_twice() {
+    loom::model(|| {
+        let lists = Arc::new(some_lists(3));
+        let mut held: Vec<_> = (0..3).map(|_| take_place(&lists).unwrap()).collect();
+        assert!(take_place(&lists).is_none());
+        let threads: Vec<_> = held
+            .drain(..2)
+            .map(|mem| {
+                let lists = lists.clone();
+                thread::spawn(move || lists.release(mem, |_| ()))
+            })
+            .collect();
+        held.extend(take_place(&lists));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        while let Some(mem) = take_place(&lists) {
+            held.push(mem);
+        }
+        held.sort_by_key(|mem| mem.0);
+        held.dedup();
+        assert_eq!(held.len(), 3);
+    });
+}
+
+#[test]
+fn loom_lists_are_not_taken_out_while_a_turn_copies_by_them() {
+    loom::model(|| {
+        let place = ListsSlot::default();
+        place.put(EndpointId(1), some_lists(1));
+        let home = Arc::new((place, Lock::<SpinLock, ()>::new(()), Turns::default()));
+        let copier = home.clone();
+        let thread = thread::spawn(move || {
+            let (place, link, turns) = &*copier;
+            let link = link.lock();
+            let phase = turns.enter(&link);
+            drop(link);
+            if phase.is_some() {
+                // SAFETY: the copy phase is on.
+                if let Some(lists) = unsafe { place.get(1) } {
+                    assert_eq!(lists.sq.slots(), Slots::of(64).unwrap());
+                }
+            }
+        });
+        let (place, link, turns) = &*home;
+        place.hide(EndpointId(1));
+        turns.wait(link, thread::yield_now);
+        // SAFETY: hidden above, and copies that were running have ended.
+        assert!(unsafe { place.take() }.is_some());
+        thread.join().unwrap();
     });
 }

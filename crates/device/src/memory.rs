@@ -208,13 +208,14 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         let slot = self.slots.get(usize::from(index)).ok_or(Denied(None))?;
         let generation = generation_of(slot.state.load(Ordering::Relaxed));
         let live = live(generation, domain.client);
-        let held = self.acquire(slot, join(index, generation), live, REFS, |info| {
+        let name = join(index, generation);
+        self.acquire(slot, name, live, REFS, |info| {
             let named = info.remote_key == key && info.region.domain == domain;
             named.then_some(0)
         })?;
         // The reference keeps the place from being another region's.
         let before = slot.state.fetch_or(SHUT, Ordering::AcqRel);
-        match self.release(held.mem) {
+        match self.release(name) {
             None if before & SHUT == 0 => Ok(()),
             // Somebody else was quicker, or it has been deregistered meanwhile.
             idle => Err(Denied(idle)),
@@ -223,8 +224,8 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
 
     /// Gives a reference back. Returns the owner if that was the last one of a dead region.
     #[inline]
-    pub(crate) fn release(&self, mem: MemRef) -> Option<ClientId> {
-        let (index, slot) = self.named(u32::try_from(mem.0).ok()?)?;
+    pub(crate) fn release(&self, name: u32) -> Option<ClientId> {
+        let (index, slot) = self.named(name)?;
         let mut state = slot.state.load(Ordering::Relaxed);
         // The common case first.
         if state & PHASE == LIVE && state & REFS != 0 {
@@ -328,7 +329,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         let mem = slot.mem.with_mut(|cell| unsafe { (*cell).take() });
         // SAFETY: the caller holds the reference its `revoke` took.
         let len = unsafe { slot.read(|info| info.region.len) };
-        self.release(MemRef(u64::from(key)));
+        self.release(key);
         Some((len?, mem?))
     }
 
@@ -365,9 +366,9 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
     /// Whether a region of which the caller has a reference may still be read. If the caller is in a copy phase, that
     /// holds until its end: whoever revokes the region later waits for it.
     #[inline]
-    pub(crate) fn lives(&self, mem: MemRef) -> bool {
-        let named = u32::try_from(mem.0).ok().and_then(|name| self.named(name));
-        named.is_some_and(|(_, slot)| matches!(slot.state.load(Ordering::Acquire) & PHASE, LIVE | DEAD))
+    pub(crate) fn lives(&self, name: u32) -> bool {
+        self.named(name)
+            .is_some_and(|(_, slot)| matches!(slot.state.load(Ordering::Acquire) & PHASE, LIVE | DEAD))
     }
 
     /// Keys of all regions of a client that are live or dead.
@@ -407,7 +408,7 @@ impl<R: RawLock, M: Send + Sync> Regions<R, M> {
         // SAFETY: the reference just taken keeps the description.
         match unsafe { slot.read(span) }.flatten() {
             Some(offset) => Ok(MemAt { mem, offset }),
-            None => Err(Denied(self.release(mem))),
+            None => Err(Denied(self.release(key))),
         }
     }
 
@@ -499,6 +500,10 @@ mod tests {
     const OF_A: Domain = Domain { client: A, pd: 0 };
     const OF_B: Domain = Domain { client: B, pd: 0 };
     const ANY: fn() -> Option<NodeId> = || None;
+
+    fn name(mem: MemRef) -> u32 {
+        u32::try_from(mem.0).unwrap()
+    }
 
     fn regions(count: usize) -> Regions<SpinLock, &'static str> {
         Regions::new(Slab::boxed(count), Slab::boxed(count)).unwrap()
@@ -643,7 +648,7 @@ mod tests {
             regions.insert(region(A, 0, 1, Access::LOCAL), "n", 8).is_err(),
             "the place is still taken"
         );
-        assert_eq!(regions.release(held.mem), Some(A));
+        assert_eq!(regions.release(name(held.mem)), Some(A));
         assert_eq!(regions.revoke(A, keys.local, false), Ok(true));
         // SAFETY: just revoked without references.
         assert_eq!(unsafe { regions.take(keys.local) }, Some((64, "m")));
@@ -653,7 +658,7 @@ mod tests {
             next.local, keys.local,
             "the old key does not reach the new region"
         );
-        assert_eq!(regions.release(held.mem), None, "nor does an old reference");
+        assert_eq!(regions.release(name(held.mem)), None, "nor does an old reference");
     }
 
     #[test]
@@ -669,7 +674,7 @@ mod tests {
         // SAFETY: just revoked, no copy is running.
         assert_eq!(unsafe { regions.take(keys.local) }, Some((64, "m")));
         assert!(regions.insert(region(A, 0, 1, Access::LOCAL), "n", 8).is_err());
-        assert_eq!(regions.release(held.mem), None);
+        assert_eq!(regions.release(name(held.mem)), None);
         assert!(regions.insert(region(A, 0, 1, Access::LOCAL), "n", 8).is_ok());
     }
 

@@ -7,6 +7,7 @@ use crate::ah::{self, Ah, AhSlot};
 use crate::client::{Control, count};
 use crate::cq::{Cq, CqSlot};
 use crate::endpoint::{EndpointSlot, FAILED, Kind, Rx, Tx};
+use crate::lists::Lists;
 use crate::memory::Domain;
 use crate::qp::Told;
 use crate::{
@@ -77,7 +78,7 @@ impl<H: Home> Device<H> {
             None,
             self.random_incarnation(),
             config,
-            None,
+            (None, None),
         )
     }
 
@@ -90,7 +91,7 @@ impl<H: Home> Device<H> {
         special: Option<u16>,
         incarnation: u32,
         config: EndpointConfig<H>,
-        srq: Option<EndpointId>,
+        (srq, lists): (Option<EndpointId>, Option<Lists>),
     ) -> Result<(EndpointId, EpAddr), DeviceError> {
         let client = domain.client;
         let EndpointConfig {
@@ -103,7 +104,8 @@ impl<H: Home> Device<H> {
             rq,
             handles,
         } = config;
-        if kind.is_connected() && handles.is_empty() {
+        let no_lists = lists.is_some() && self.lists.len() < self.endpoints.len();
+        if no_lists || kind.is_connected() && handles.is_empty() {
             return Err(DeviceError::Storage);
         }
         let mut sq = Consumer::new(sq, sq_depth)?;
@@ -133,6 +135,9 @@ impl<H: Home> Device<H> {
             Kind::Ring(_) | Kind::Srq => id.0,
             Kind::Qp(_) => id.number(),
         };
+        if let (Some(place), Some(lists)) = (self.lists.get(id.index()), lists) {
+            place.put(id, lists);
+        }
         *slot.tx.lock() = Some(Tx {
             id,
             domain,
@@ -192,6 +197,7 @@ impl<H: Home> Device<H> {
         // From here on nobody finds the endpoint; what is under way is stopped before the queues are dropped.
         let tx = slot.tx.lock().take();
         let rx = slot.rx.lock().take();
+        self.hide_lists(ep);
         let mut handles = 0_u32;
         if let Some(mut tx) = tx {
             handles = self.close_flows(&mut tx.handles, now);
@@ -202,6 +208,8 @@ impl<H: Home> Device<H> {
         self.close_target(ep, now);
         self.wait_for_copies();
         self.leave_srq(srq.filter(|srq| *srq != ep));
+        // SAFETY: they were hidden after both halves were emptied, and copies have been waited for.
+        unsafe { self.drop_lists(ep) };
         let mut control = self.control.lock();
         slot.leave_place();
         control.credit(client, |used| {

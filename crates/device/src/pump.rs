@@ -441,6 +441,8 @@ impl<H: Home> Device<H> {
                 Source::Mem(at) => {
                     if let Some(mem) = self.source_of(at, phase) {
                         port.gather(frame.slot, seg.at, seg.len, mem, at.offset);
+                    } else {
+                        self.gather_list(frame.slot, seg, port, phase);
                     }
                 }
             }
@@ -458,6 +460,8 @@ impl<H: Home> Device<H> {
             Plan::Copy { from, at, len, to } => {
                 if let Some(mem) = self.memory(to, phase) {
                     port.scatter(from, at, len, mem, to.offset);
+                } else {
+                    self.scatter_list(plan, port, phase);
                 }
             }
             Plan::FetchAdd { at, add } => {
@@ -472,7 +476,7 @@ impl<H: Home> Device<H> {
             }
             Plan::Store { to, value } => {
                 if let Some(mem) = self.memory(to, phase) {
-                    self.home.store(mem, to.offset, value);
+                    self.home.write(mem, to.offset, &value.to_le_bytes());
                 }
             }
             Plan::Nothing => {}
@@ -482,14 +486,14 @@ impl<H: Home> Device<H> {
 
     /// As [`Self::memory`], for what the engine has composed in this phase, after it has asked whether the region lives.
     #[inline]
-    fn source_of<'a>(&'a self, at: MemAt, _phase: &'a CopyPhase<'_>) -> Option<&'a H::Mem> {
+    pub(crate) fn source_of<'a>(&'a self, at: MemAt, _phase: &'a CopyPhase<'_>) -> Option<&'a H::Mem> {
         // SAFETY: as in `memory`; and frames are gathered in the phase in which they are composed.
         unsafe { self.regions.for_gather(at.mem) }
     }
 
     /// How the home reaches a region, for as long as the copy phase lasts.
     #[inline]
-    fn memory<'a>(&'a self, at: MemAt, _phase: &'a CopyPhase<'_>) -> Option<&'a H::Mem> {
+    pub(crate) fn memory<'a>(&'a self, at: MemAt, _phase: &'a CopyPhase<'_>) -> Option<&'a H::Mem> {
         // SAFETY: the engine holds the reference until `plan_done` or `staged`, which come later in this turn, or, for a
         // frame of `stage_post`, at least until the next call of the link; the borrow of the phase keeps the result
         // from outliving it.

@@ -4,15 +4,17 @@
 //! way in in `qp_receive.rs`.
 
 use usb4_engine::{EpAddr, Limits, Nanos, NodeId, Slab};
+use usb4_ring_abi::{GeometryError, QueueGeometry, Rqe, Slots, Sqe};
 
 use crate::ah::{Ah, AhSlot};
 use crate::cq::LIFE;
 use crate::endpoint::{DRAINS, EndpointSlot, FAILED, Kind, QUEUED, RETRY};
+use crate::lists::Lists;
 use crate::memory::Domain;
 use crate::sync::Ordering;
 use crate::{
     Access, ClientId, CqId, Device, DeviceError, EndpointConfig, EndpointId, EndpointKind, EndpointState,
-    Home, LinkId,
+    Home, LinkId, ListWord,
 };
 
 /// What a queue pair can do.
@@ -141,6 +143,14 @@ pub struct QpConfig<H: Home> {
     pub handles: Slab<AhSlot>,
     /// A shared receive queue of the same client, which receives come from; `rq` then is of no use.
     pub srq: Option<EndpointId>,
+    /// Slots behind the submission queue's entries.
+    pub sq_slots: Slots,
+    /// [`crate::list_words`] of them for the submission queue.
+    pub sq_lists: Slab<ListWord>,
+    /// Slots behind the receive queue's entries.
+    pub rq_slots: Slots,
+    /// [`crate::list_words`] of them for the receive queue.
+    pub rq_lists: Slab<ListWord>,
 }
 
 /// What is to change of a queue pair: what is not there stays as it is. Times and counts are coded as in InfiniBand.
@@ -293,10 +303,28 @@ impl<H: Home> Device<H> {
             rq,
             handles,
             srq,
+            sq_slots,
+            sq_lists,
+            rq_slots,
+            rq_lists,
         } = config;
         if pd == 0 {
             return Err(DeviceError::Range);
         }
+        let fits = |words: usize, queue: Result<QueueGeometry, GeometryError>, slots| {
+            queue.is_ok_and(|queue| words >= queue.with_slots(slots).words())
+        };
+        if !fits(sq.len(), QueueGeometry::of::<Sqe>(sq_depth), sq_slots)
+            || !fits(rq.len(), QueueGeometry::of::<Rqe>(rq_depth), rq_slots)
+        {
+            return Err(DeviceError::Storage);
+        }
+        let lists = if (sq_slots, rq_slots) == (Slots::NONE, Slots::NONE) {
+            None
+        } else {
+            let lists = Lists::new((sq_depth, sq_slots, sq_lists), (rq_depth, rq_slots, rq_lists));
+            Some(lists.ok_or(DeviceError::Storage)?)
+        };
         let endpoint = EndpointConfig {
             kind: EndpointKind::Datagram,
             send_cq,
@@ -311,7 +339,7 @@ impl<H: Home> Device<H> {
         if let Some(srq) = srq {
             self.join_srq(client, srq)?;
         }
-        self.create(domain, Kind::Qp(kind), special, 0, endpoint, srq)
+        self.create(domain, Kind::Qp(kind), special, 0, endpoint, (srq, lists))
             .map(|(id, addr)| (id, addr.ep))
             .inspect_err(|_| self.leave_srq(srq))
     }

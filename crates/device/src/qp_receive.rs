@@ -1,6 +1,8 @@
 //! Queue pairs, receiving: whose requests they take, which receives, and how these complete.
 
-use usb4_engine::{Admission, EpAddr, MemAt, NakCode, NodeId, Receive, ReceiveDone, Status, Target};
+use usb4_engine::{
+    Admission, EpAddr, Host as _, MemAt, MemRef, NakCode, NodeId, Receive, ReceiveDone, Status, Target,
+};
 use usb4_ring_abi::{Cqe, CqeStatus, Op as OpCode, cqe_flags};
 
 use crate::cq::Op;
@@ -128,29 +130,21 @@ impl<H: Home> LinkHost<'_, H> {
                 cookie,
             });
         }
-        self.write_grh(at, &src, len);
-        Ok(Receive {
-            at: MemAt {
-                mem: at.mem,
-                offset: at.offset.saturating_add(GRH.into()),
-            },
-            capacity: rqe.len.saturating_sub(GRH),
-            cookie,
-        })
-    }
-
-    /// Writes the header of a datagram to its receive.
-    fn write_grh(&self, at: MemAt, src: &EpAddr, len: u32) {
-        // SAFETY: the reference has just been taken, and is the engine's from here on. The link's lock is held, which whoever
-        // revokes the region takes before it takes the memory away.
-        let Some(mem) = (unsafe { self.device.regions.for_copy(at.mem) }) else {
-            return;
+        let header = grh(src.node, device.node, len);
+        // SAFETY: the reference has just been taken. The link's lock is held, which whoever revokes a region, or takes lists
+        // out, takes before that.
+        unsafe { device.write_few(at, &header) };
+        let capacity = rqe.len.saturating_sub(GRH);
+        let mut at = MemAt {
+            offset: at.offset.saturating_add(GRH.into()),
+            ..at
         };
-        let mut offset = at.offset;
-        for word in grh(src.node, self.device.node, len) {
-            self.device.home.store(mem, offset, word);
-            offset = offset.saturating_add(8);
+        if capacity == 0 {
+            // To the engine a receive without room is one without memory.
+            self.release(at.mem);
+            at.mem = MemRef(0);
         }
+        Ok(Receive { at, capacity, cookie })
     }
 }
 
@@ -216,8 +210,8 @@ pub(crate) fn not_receiving<H: Home>(slot: &EndpointSlot<H>, state: EndpointStat
     }
 }
 
-/// A global route header from host to host, for a datagram of `len` bytes, as words to be stored little endian.
-fn grh(from: NodeId, to: NodeId, len: u32) -> [u64; 5] {
+/// A global route header from host to host, for a datagram of `len` bytes.
+fn grh(from: NodeId, to: NodeId, len: u32) -> [u8; GRH as usize] {
     /// What a packet has between this header and the payload, and after it: transport headers and a CRC.
     const OTHERS: u32 = 12 + 8 + 4;
     /// A transport header comes next; it came over one hop.
@@ -226,7 +220,12 @@ fn grh(from: NodeId, to: NodeId, len: u32) -> [u64; 5] {
     let [from_high, from_low] = halves(from);
     let [to_high, to_low] = halves(to);
     let first = 6_u64 << 60 | u64::from(len.saturating_add(OTHERS) & 0xffff) << 16 | NEXT_HOP;
-    [first, from_high, from_low, to_high, to_low].map(u64::swap_bytes)
+    let mut bytes = [0; GRH as usize];
+    let words = [first, from_high, from_low, to_high, to_low];
+    for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_be_bytes());
+    }
+    bytes
 }
 
 #[cfg(all(test, not(loom)))]
@@ -236,10 +235,7 @@ mod tests {
     #[test]
     fn a_route_header_has_the_bytes_of_ipv6() {
         let (from, to) = (NodeId(1), NodeId(2));
-        let bytes: std::vec::Vec<u8> = grh(from, to, 100)
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect();
+        let bytes = grh(from, to, 100);
         assert_eq!(bytes[..8], [0x60, 0, 0, 0, 0, 124, 0x1b, 0x40]);
         assert_eq!(bytes[8..24], from.gid());
         assert_eq!(bytes[24..40], to.gid());

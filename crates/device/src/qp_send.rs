@@ -1,6 +1,6 @@
 //! Queue pairs, sending: what their entries mean, and how these end.
 
-use usb4_ring_abi::{Cqe, CqeStatus, Op as OpCode, Sqe, cqe_flags, sqe_flags};
+use usb4_ring_abi::{Cqe, CqeStatus, InvalidEntry, MAX_MESSAGE, Op as OpCode, Sqe, cqe_flags, sqe_flags};
 
 use crate::cq::{LIFE, Op, UNSIGNALED};
 use crate::endpoint::{BARRIER, EndpointSlot, FAILED, RETRY, SWEEP, Tx};
@@ -34,12 +34,18 @@ impl<H: Home> Device<H> {
         session: &mut Session<'a, H>,
         sqe: &Sqe,
     ) -> Result<(OpCode, Sqe), CqeStatus> {
-        let op = sqe.check_verbs().map_err(|_| CqeStatus::Invalid)?;
+        let op = sqe.check_verbs().map_err(|wrong| {
+            if wrong == InvalidEntry::Length && sqe.len > MAX_MESSAGE {
+                CqeStatus::TooLong
+            } else {
+                CqeStatus::Invalid
+            }
+        })?;
         let mut entry = *sqe;
         match QpKind::of(tx.op_flags) {
             Some(QpKind::Ud) if op == OpCode::Send && sqe.prefix_len == 0 => {
                 if sqe.len > MAX_DATAGRAM {
-                    return Err(CqeStatus::Length);
+                    return Err(CqeStatus::TooLong);
                 }
                 self.show_qkey(tx, session, sqe);
             }
@@ -194,7 +200,7 @@ fn seen(kind: QpKind, status: CqeStatus) -> CqeStatus {
     match (kind, status) {
         (QpKind::Rc, CqeStatus::Gone) => CqeStatus::RetryExceeded,
         (QpKind::Rc, status) => status,
-        (_, CqeStatus::Invalid | CqeStatus::Protection | CqeStatus::Length | CqeStatus::Flushed) => status,
+        (_, CqeStatus::Invalid | CqeStatus::Protection | CqeStatus::TooLong | CqeStatus::Flushed) => status,
         _ => CqeStatus::Ok,
     }
 }

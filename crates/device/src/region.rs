@@ -124,10 +124,22 @@ impl<H: Home> Device<H> {
         }
     }
 
-    /// Gives back a reference and tells the owner if somebody waits for it.
+    /// Gives back a reference on a region, and tells the owner if somebody waits for it; or on a list.
+    ///
+    /// # Safety
+    /// If it may be on a list: as for [`crate::lists::ListsSlot::get`].
     #[inline]
-    pub(crate) fn release_region(&self, mem: MemRef) {
-        self.tell_idle(self.regions.release(mem));
+    pub(crate) unsafe fn release_mem(&self, mem: MemRef) {
+        match u32::try_from(mem.0) {
+            Ok(name) => self.release_region(name),
+            // SAFETY: the caller's promise.
+            Err(_) => unsafe { self.release_list(mem) },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn release_region(&self, name: u32) {
+        self.tell_idle(self.regions.release(name));
     }
 
     #[inline]

@@ -260,14 +260,25 @@ impl<H: Home> Device<H> {
         if drawer.needed > rqe.len {
             return Err(NakCode::Length);
         }
-        let who = (drawer.id, drawer.cq, drawer.op_flags);
-        let cookie = match self.reserve_for(slot, who, &rqe) {
-            Err(NakCode::Rnr) if drawer.kind != QpKind::Rc => return Err(NakCode::Resource),
-            other => other?,
+        let without = |none| match none {
+            NakCode::Rnr if drawer.kind != QpKind::Rc => NakCode::Resource,
+            other => other,
         };
+        let list = self.receive_list(queue, rx, &rqe).map_err(without)?;
+        let who = (drawer.id, drawer.cq, drawer.op_flags);
+        let cookie = self.reserve_for(slot, who, &rqe).map_err(|none| {
+            if let Some(Some(at)) = list {
+                // SAFETY: the queue's half of its endpoint is locked.
+                unsafe { self.release_mem(at.mem) };
+            }
+            without(none)
+        })?;
         rx.rq.advance();
         rx.rq.release();
-        let at = self.receive_buffer(rx, &rqe);
+        let at = match list {
+            Some(list) => list,
+            None => self.receive_buffer(rx, &rqe),
+        };
         Ok(Drawn { rqe, cookie, at })
     }
 

@@ -6,6 +6,7 @@ use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, OP_INVALIDATE, Op as OpCode, 
 use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, QP, UNSIGNALED};
 use crate::endpoint::{DRAINS, EndpointSlot, FLOWLESS, HUNGRY, RETRY, STARVED, Tx};
 use crate::host::{LinkHost, join_cookie};
+use crate::lists::NoList;
 use crate::sync::Ordering;
 use crate::{Device, EndpointId, EndpointState, Home, LinkHeld, LinkId};
 
@@ -263,7 +264,7 @@ impl<H: Home> Device<H> {
             return self.take_of_qp(slot, tx, session, sqe, now);
         }
         match sqe.check() {
-            Ok(op) => self.begin(slot, tx, session, (op, sqe), now),
+            Ok(op) => self.begin::<false>(slot, tx, session, (op, sqe), now),
             Err(_) => self.refuse(slot, tx, sqe, CqeStatus::Invalid),
         }
     }
@@ -282,14 +283,14 @@ impl<H: Home> Device<H> {
             return self.invalidate_own(slot, tx, sqe);
         }
         match self.qp_entry(tx, session, sqe) {
-            Ok((op, entry)) => self.begin(slot, tx, session, (op, &entry), now),
+            Ok((op, entry)) => self.begin::<true>(slot, tx, session, (op, &entry), now),
             Err(status) => self.refuse(slot, tx, sqe, status),
         }
     }
 
-    /// Gives a link the work that a valid entry stands for.
+    /// Gives a link the work that a valid entry stands for; with `LISTS` it may have a list or inline data.
     #[inline(always)]
-    fn begin<'a>(
+    fn begin<'a, const LISTS: bool>(
         &'a self,
         slot: &EndpointSlot<H>,
         tx: &mut Tx<H>,
@@ -305,9 +306,18 @@ impl<H: Home> Device<H> {
         if !session.link().is_none_or(|link| slot.has_share(link.free_ops())) {
             return Taken::Stuck;
         }
-        let local = match self.local_buffer(tx, op, sqe) {
-            Ok(local) => local,
-            Err(status) => return self.refuse(slot, tx, sqe, status),
+        let elsewhere = LISTS && sqe.flags & (sqe_flags::LIST | sqe_flags::INLINE) != 0;
+        let local = if elsewhere {
+            match self.send_list(tx, op, sqe) {
+                Ok(local) => local,
+                Err(NoList::Yet) => return Taken::Stuck,
+                Err(NoList::Because(status)) => return self.refuse(slot, tx, sqe, status),
+            }
+        } else {
+            match self.local_buffer(tx, op, sqe) {
+                Ok(local) => local,
+                Err(status) => return self.refuse(slot, tx, sqe, status),
+            }
         };
         let unsignaled = if sqe.flags & sqe_flags::UNSIGNALED != 0 {
             UNSIGNALED
@@ -350,12 +360,14 @@ impl<H: Home> Device<H> {
             }
             Some(Err(NoRoom::Full)) => PostError::Full,
             Some(Err(NoRoom::Dead)) | None => {
-                self.give_back(local);
+                // SAFETY: the endpoint's sending half is locked.
+                unsafe { self.give_back(local) };
                 self.tell_dead(tx.cq);
                 return Taken::Dead;
             }
         };
-        self.give_back(local);
+        // SAFETY: as above.
+        unsafe { self.give_back(local) };
         match posted {
             PostError::Full => Taken::Stuck,
             PostError::Invalid => self.refuse(slot, tx, sqe, CqeStatus::Invalid),
@@ -461,9 +473,14 @@ impl<H: Home> Device<H> {
         }
     }
 
-    fn give_back(&self, local: Option<MemAt>) {
+    /// # Safety
+    /// As for [`Self::release_mem`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn give_back(&self, local: Option<MemAt>) {
         if let Some(at) = local {
-            self.release_region(at.mem);
+            // SAFETY: the caller's promise.
+            unsafe { self.release_mem(at.mem) };
         }
     }
 

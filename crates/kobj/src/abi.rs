@@ -319,6 +319,10 @@ pub struct EpParams {
     pub srq: u32,
     /// 0.
     pub reserved: u32,
+    /// Bytes of the slots behind a queue pair's submission queue; else 0.
+    pub sq_slot: u32,
+    /// Bytes of those behind its receive queue; else 0.
+    pub rq_slot: u32,
 }
 
 /// A shared receive queue to be created.
@@ -565,7 +569,7 @@ layout! {
     Arrived 24 sent 8 frame_count 16 sent_count 20;
     Queue 24 count 8 handle 16;
     CqParams 56 queue 8 waker 32 memory 40 size 48;
-    EpParams 104 sq 24 rq 48 handles 72 pd 76 memory 80 size 88 srq 96;
+    EpParams 112 sq 24 rq 48 handles 72 pd 76 memory 80 size 88 srq 96 rq_slot 108;
     SrqParams 40 rq 16;
     MrParams 72 addr 8 mem 24 bound 32 narrow 36 peer 40 local_key 56 pd 60 remote_key 64;
     QpAttr 56 node 8 dest_qpn 24 access 32 timeout 36 sq_draining 42 qpn 44 reserved2 48;

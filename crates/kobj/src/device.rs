@@ -92,6 +92,7 @@ fn cut(arena: &mut Arena, config: &DeviceConfig) -> Option<(*mut Core, Joins, De
         clients: arena.slab(config.max_clients)?,
         endpoints: arena.slab(config.max_endpoints)?,
         attention: arena.slab(config.max_endpoints)?,
+        lists: arena.slab(config.max_endpoints)?,
         cqs: arena.slab(config.max_cqs)?,
         regions: arena.slab(config.max_regions)?,
         free_regions: arena.slab(config.max_regions)?,

@@ -18,7 +18,7 @@ unsafe extern "C" {
     safe fn usb4_home_must_yield() -> bool;
     safe fn usb4_home_fetch_add(mem: usize, offset: u64, add: u64) -> u64;
     safe fn usb4_home_compare_swap(mem: usize, offset: u64, compare: u64, swap: u64) -> u64;
-    safe fn usb4_home_store(mem: usize, offset: u64, value: u64);
+    fn usb4_home_write(mem: usize, offset: u64, bytes: *const u8, len: usize);
     safe fn usb4_home_region_idle(client: u32);
     safe fn usb4_home_qp_event(client: u32, ep: u32, event: u32);
     safe fn usb4_home_cq_error(waker: usize);
@@ -214,8 +214,9 @@ impl Home for KernelHome {
         usb4_home_compare_swap(mem.0, offset, compare, swap)
     }
 
-    fn store(&self, mem: &Pinned, offset: u64, value: u64) {
-        usb4_home_store(mem.0, offset, value);
+    fn write(&self, mem: &Pinned, offset: u64, bytes: &[u8]) {
+        // SAFETY: the bytes are borrowed for the call.
+        unsafe { usb4_home_write(mem.0, offset, bytes.as_ptr(), bytes.len()) }
     }
 
     fn region_idle(&self, client: ClientId) {

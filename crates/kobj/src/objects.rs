@@ -1,10 +1,12 @@
 //! Clients and what they own. What can be refused returns 0, or a name, or a negative error number.
 
 use usb4_device::{
-    Access, ClientId, CqConfig, CqId, EndpointConfig, EndpointId, EndpointKind, Quota, RegionConfig, User,
+    Access, AhSlot, ClientId, CqConfig, CqId, EndpointConfig, EndpointId, EndpointKind, ListWord, Quota,
+    RegionConfig, User, list_words,
 };
+use usb4_engine::Slab;
 use usb4_ring_abi::sync::AtomicU64;
-use usb4_ring_abi::{Cqe, Entry, QueueGeometry, Rqe, Sqe};
+use usb4_ring_abi::{Cqe, Entry, QueueGeometry, Rqe, Slots, Sqe};
 
 use crate::abi::{Addr, CqParams, EpParams, MrParams, Queue};
 use crate::arena::Arena;
@@ -20,16 +22,18 @@ pub const QUEUE_RQ: u32 = 1;
 /// [`usb4_core_queue_size`]: completion queue.
 pub const QUEUE_CQ: u32 = 2;
 
-/// Bytes of a queue's memory; 0 if there is no such queue, or none of that depth.
+/// Bytes of a queue's memory, with slots of `slot` bytes behind its entries; 0 if there is no such queue, or none of that
+/// depth, or no such slots.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_queue_size(what: u32, depth: u32) -> usize {
-    fn bytes<E: Entry>(depth: u32) -> usize {
-        QueueGeometry::of::<E>(depth).map_or(0, |queue| queue.bytes())
+pub extern "C" fn usb4_core_queue_size(what: u32, depth: u32, slot: u32) -> usize {
+    fn bytes<E: Entry>(depth: u32, slots: Slots) -> usize {
+        QueueGeometry::of::<E>(depth).map_or(0, |queue| queue.with_slots(slots).bytes())
     }
+    let Some(slots) = Slots::of(slot) else { return 0 };
     match what {
-        QUEUE_SQ => bytes::<Sqe>(depth),
-        QUEUE_RQ => bytes::<Rqe>(depth),
-        QUEUE_CQ => bytes::<Cqe>(depth),
+        QUEUE_SQ => bytes::<Sqe>(depth, slots),
+        QUEUE_RQ => bytes::<Rqe>(depth, slots),
+        QUEUE_CQ => bytes::<Cqe>(depth, slots),
         _ => 0,
     }
 }
@@ -96,10 +100,38 @@ pub extern "C" fn usb4_core_destroy_cq(core: &Core, client: u32, cq: u32) -> i32
     )
 }
 
-/// Bytes of memory an endpoint with that many address handles takes, beside its queues.
+/// Room for address handles, and for the lists of both queues.
+pub(crate) type EpMemory = (Slab<AhSlot>, Slab<ListWord>, Slab<ListWord>);
+
+pub(crate) fn cut_ep(
+    arena: &mut Arena,
+    handles: u32,
+    sq: (u32, Slots),
+    rq: (u32, Slots),
+) -> Option<EpMemory> {
+    Some((
+        arena.slab(handles as usize)?,
+        arena.slab(list_words(sq.0, sq.1))?,
+        arena.slab(list_words(rq.0, rq.1))?,
+    ))
+}
+
+/// Bytes of memory an endpoint with that many address handles takes, beside its queues; of a queue pair, with lists for
+/// slots of so many bytes. 0 if there are no such slots.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_ep_size(handles: u32) -> usize {
-    Arena::measure(|arena| arena.slab::<usb4_device::AhSlot>(handles as usize))
+pub extern "C" fn usb4_core_ep_size(
+    handles: u32,
+    sq_depth: u32,
+    sq_slot: u32,
+    rq_depth: u32,
+    rq_slot: u32,
+) -> usize {
+    match (Slots::of(sq_slot), Slots::of(rq_slot)) {
+        (Some(sq), Some(rq)) => {
+            Arena::measure(|arena| cut_ep(arena, handles, (sq_depth, sq), (rq_depth, rq)))
+        }
+        _ => 0,
+    }
 }
 
 /// See [`usb4_device::Device::create_endpoint`]. The references on its queues are taken in any case.

@@ -5,13 +5,14 @@ use usb4_device::{
     SrqConfig,
 };
 use usb4_engine::NodeId;
+use usb4_ring_abi::Slots;
 
 use crate::abi::{EpParams, Node, QpAttr, SrqParams};
 use crate::arena::Arena;
 use crate::device::Core;
 use crate::errno::{EINVAL, errno, outcome};
 use crate::home::now;
-use crate::objects::pages;
+use crate::objects::{cut_ep, pages};
 
 /// [`EpParams::kind`]: unreliable datagram, with number 0.
 pub const QP_SMI: u32 = 0;
@@ -168,10 +169,16 @@ pub unsafe extern "C" fn usb4_core_create_qp(
     let Some((kind, special)) = kind(params.kind) else {
         return EINVAL;
     };
+    let (Some(sq_slots), Some(rq_slots)) = (Slots::of(params.sq_slot), Slots::of(params.rq_slot)) else {
+        return EINVAL;
+    };
+    let (for_sq, for_rq) = ((params.sq_depth, sq_slots), (params.rq_depth, rq_slots));
     // SAFETY: the caller gives the block.
-    let handles = unsafe { Arena::over(params.memory, params.size) }
-        .and_then(|mut arena| arena.slab(params.handles as usize));
-    let Some(handles) = handles else { return EINVAL };
+    let memory = unsafe { Arena::over(params.memory, params.size) }
+        .and_then(|mut arena| cut_ep(&mut arena, params.handles, for_sq, for_rq));
+    let Some((handles, sq_lists, rq_lists)) = memory else {
+        return EINVAL;
+    };
     let config = QpConfig {
         kind,
         special,
@@ -184,6 +191,10 @@ pub unsafe extern "C" fn usb4_core_create_qp(
         rq,
         handles,
         srq: (params.srq != 0).then(|| EndpointId::from_raw(params.srq)),
+        sq_slots,
+        sq_lists,
+        rq_slots,
+        rq_lists,
     };
     match core.device.create_qp(ClientId::from_raw(params.client), config) {
         Ok((id, number)) => {

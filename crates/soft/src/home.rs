@@ -64,9 +64,8 @@ impl Home for SoftHome {
         }
     }
 
-    fn store(&self, mem: &Memory, offset: u64, value: u64) {
-        let bytes = value.to_le_bytes();
-        // SAFETY: the device has checked that the 8 bytes are within the region.
+    fn write(&self, mem: &Memory, offset: u64, bytes: &[u8]) {
+        // SAFETY: the device has checked that they are within the region.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), mem.at(offset), bytes.len()) };
     }
 

@@ -139,8 +139,8 @@ impl Home for TestHome {
         mem.u64_at(offset, |old| (old == compare).then_some(swap))
     }
 
-    fn store(&self, mem: &Memory, offset: u64, value: u64) {
-        mem.u64_at(offset, |_| Some(value));
+    fn write(&self, mem: &Memory, offset: u64, bytes: &[u8]) {
+        mem.used(|memory| memory[offset as usize..][..bytes.len()].copy_from_slice(bytes));
     }
 
     fn region_idle(&self, _client: ClientId) {

@@ -175,7 +175,7 @@ fn a_datagram_that_cannot_be_stops_sending_but_not_receiving() {
         done[0].1
     };
     let long = datagram(1, ka, 4097, QKEY);
-    assert_eq!(status(&mut world, &mut a, long), CqeStatus::Length);
+    assert_eq!(status(&mut world, &mut a, long), CqeStatus::TooLong);
     let foreign = Keys {
         local: kb.local ^ 1 << 20,
         ..ka

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use usb4_device::{
     Access, Arrivals, ClientId, CqConfig, CqId, Device, DeviceConfig, DeviceError, DeviceStorage,
     EndpointConfig, EndpointId, EndpointKind, Keys, LinkId, Port, QpAttr, QpConfig, QpEvent, QpKind, QpState,
-    Quota, RegionConfig, Scratch, Serviced,
+    Quota, RegionConfig, Scratch, Serviced, list_words,
 };
 use usb4_engine::{
     EpAddr, Fate, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId, Slab, payload_span,
 };
-use usb4_ring_abi::{Consumer, Cqe, CqeStatus, Op, Producer, QueueGeometry, Rqe, Sqe};
+use usb4_ring_abi::{Consumer, Cqe, CqeStatus, Op, Producer, QueueGeometry, Rqe, Slots, Sqe};
 
 use crate::home::{Memory, TestHome, TestPort, Words};
 
@@ -41,7 +41,11 @@ impl Side {
             ..DeviceConfig::new(NodeId(node))
         };
         let home = TestHome::new(node as u64 ^ 77);
-        let device = Device::new(home, &config, DeviceStorage::boxed(&config)).unwrap();
+        let storage = DeviceStorage {
+            lists: Slab::boxed(config.max_endpoints),
+            ..DeviceStorage::boxed(&config)
+        };
+        let device = Device::new(home, &config, storage).unwrap();
         let (port, link) = add_link(&device, node, peer, 0, change);
         Self {
             device: Arc::new(device),
@@ -405,6 +409,8 @@ pub(crate) struct User {
     pub(crate) rq_words: Words,
     pub(crate) cq_words: Words,
     pub(crate) wakes: Arc<AtomicU32>,
+    /// Of queue pairs.
+    pub(crate) slots: Slots,
 }
 
 impl User {
@@ -454,6 +460,7 @@ impl User {
             rq_words,
             cq_words,
             wakes,
+            slots: Slots::NONE,
         }
     }
 
@@ -464,7 +471,7 @@ impl User {
         kind: QpKind,
         pd: u32,
     ) -> Self {
-        Self::of_qp_with(device, side, client, kind, pd, None)
+        Self::of_any(device, side, client, kind, pd, (None, None), Slots::NONE).unwrap()
     }
 
     /// One that draws from a shared receive queue, perhaps.
@@ -476,7 +483,7 @@ impl User {
         pd: u32,
         srq: Option<EndpointId>,
     ) -> Self {
-        Self::try_qp(device, side, client, kind, pd, (None, srq)).unwrap()
+        Self::of_any(device, side, client, kind, pd, (None, srq), Slots::NONE).unwrap()
     }
 
     /// The same with a number of its own.
@@ -488,21 +495,37 @@ impl User {
         pd: u32,
         special: Option<u16>,
     ) -> Result<Self, DeviceError> {
-        Self::try_qp(device, side, client, kind, pd, (special, None))
+        Self::of_any(device, side, client, kind, pd, (special, None), Slots::NONE)
     }
 
-    fn try_qp(
+    /// One with slots behind the entries of its queues.
+    pub(crate) fn of_qp_with_slots(
+        device: &Device<TestHome>,
+        side: usize,
+        client: ClientId,
+        kind: QpKind,
+        pd: u32,
+        slots: Slots,
+    ) -> Self {
+        Self::of_any(device, side, client, kind, pd, (None, None), slots).unwrap()
+    }
+
+    fn of_any(
         device: &Device<TestHome>,
         side: usize,
         client: ClientId,
         kind: QpKind,
         pd: u32,
         (special, srq): (Option<u16>, Option<EndpointId>),
+        slots: Slots,
     ) -> Result<Self, DeviceError> {
         let shape = Shape::default();
         let mut user = Self::of_client(device, side, client, EndpointKind::Datagram, shape);
         device.destroy_endpoint(client, user.ep, 0).unwrap();
-        let (sq_words, rq_words) = (words::<Sqe>(shape.sq), words::<Rqe>(shape.rq));
+        let (sq_words, rq_words) = (
+            words_with::<Sqe>(shape.sq, slots),
+            words_with::<Rqe>(shape.rq, slots),
+        );
         let config = QpConfig {
             kind,
             special,
@@ -515,6 +538,10 @@ impl User {
             rq: rq_words.clone(),
             handles: Slab::boxed(shape.handles),
             srq,
+            sq_slots: slots,
+            sq_lists: Slab::boxed(list_words(shape.sq, slots)),
+            rq_slots: slots,
+            rq_lists: Slab::boxed(list_words(shape.rq, slots)),
         };
         let (ep, number) = device.create_qp(client, config)?;
         user.ep = ep;
@@ -526,6 +553,7 @@ impl User {
         user.sq = Producer::new(sq_words.clone(), shape.sq).unwrap();
         user.rq = Producer::new(rq_words.clone(), shape.rq).unwrap();
         (user.sq_words, user.rq_words) = (sq_words, rq_words);
+        user.slots = slots;
         Ok(user)
     }
 
@@ -574,7 +602,11 @@ pub(crate) fn cq_config(depth: u32, words: &Words, wakes: &Arc<AtomicU32>) -> Cq
 }
 
 pub(crate) fn words<E: usb4_ring_abi::Entry>(depth: u32) -> Words {
-    let words = QueueGeometry::of::<E>(depth).unwrap().words();
+    words_with::<E>(depth, Slots::NONE)
+}
+
+fn words_with<E: usb4_ring_abi::Entry>(depth: u32, slots: Slots) -> Words {
+    let words = QueueGeometry::of::<E>(depth).unwrap().with_slots(slots).words();
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }
 

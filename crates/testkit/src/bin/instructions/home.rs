@@ -77,7 +77,7 @@ impl Home for CountedHome {
 
     fn fetch_add(&self, mem: &Memory, offset: u64, add: u64) -> u64 {
         let old = self.compare_swap(mem, offset, 0, 0);
-        self.store(mem, offset, old.wrapping_add(add));
+        self.write(mem, offset, &old.wrapping_add(add).to_le_bytes());
         old
     }
 
@@ -93,8 +93,8 @@ impl Home for CountedHome {
         })
     }
 
-    fn store(&self, mem: &Memory, offset: u64, value: u64) {
-        mem.with(offset, 8, |place| place.copy_from_slice(&value.to_le_bytes()));
+    fn write(&self, mem: &Memory, offset: u64, bytes: &[u8]) {
+        mem.with(offset, bytes.len(), |place| place.copy_from_slice(bytes));
     }
 }
 

@@ -20,7 +20,7 @@ use usb4_device::{
     EndpointKind, Keys, LinkId, QpAttr, QpConfig, QpKind, QpState, Quota, RegionConfig, Scratch,
 };
 use usb4_engine::{EpAddr, Fate, LinkConfig, LinkStorage, Nanos, NodeId, RailConfig, RailId, Slab};
-use usb4_ring_abi::{Consumer, Cqe, CqeStatus, Op, Producer, Rqe, Sqe};
+use usb4_ring_abi::{Consumer, Cqe, CqeStatus, Op, Producer, Rqe, Slots, Sqe};
 
 /// Moves messages between two devices in one thread.
 #[derive(Parser)]
@@ -164,6 +164,10 @@ impl Side {
                 rq: rq.clone(),
                 handles: Slab::boxed(1),
                 srq: None,
+                sq_slots: Slots::NONE,
+                sq_lists: Slab::empty(),
+                rq_slots: Slots::NONE,
+                rq_lists: Slab::empty(),
             };
             let (ep, number) = device.create_qp(client, config)?;
             let addr = EpAddr {
