@@ -30,8 +30,9 @@
 /* Address handles that a UD queue pair has room for in the device. */
 #define U4_IB_UD_HANDLES	256
 
-/* Scatter/gather elements of an entry. */
-#define U4_IB_MAX_SGE	1
+/* Scatter/gather elements of a receive in a shared receive queue. */
+#define U4_IB_MAX_SRQ_SGE	1
+
 
 /**
  * struct u4_ib - the device

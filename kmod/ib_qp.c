@@ -47,11 +47,12 @@ static int check(const struct ib_qp_init_attr *init)
 	if (!init->send_cq || !init->recv_cq)
 		return -EINVAL;
 	if (cap->max_send_wr > u4_limits.max_depth ||
-	    cap->max_send_sge > U4_IB_MAX_SGE || cap->max_inline_data)
+	    cap->max_send_sge > USB4_RING_MAX_PIECES ||
+	    cap->max_inline_data > USB4_RING_MAX_INLINE)
 		return -EINVAL;
 	/* With a shared receive queue it has none of its own, whatever is asked. */
 	if (!init->srq && (cap->max_recv_wr > u4_limits.max_depth ||
-			   cap->max_recv_sge > U4_IB_MAX_SGE))
+			   cap->max_recv_sge > USB4_RING_MAX_PIECES))
 		return -EINVAL;
 	return 0;
 }
@@ -59,6 +60,27 @@ static int check(const struct ib_qp_init_attr *init)
 static u32 srq_of(const struct ib_qp_init_attr *init)
 {
 	return init->srq ? u4_ib_srq(init->srq)->id : 0;
+}
+
+#define PIECE	sizeof(struct usb4_ring_piece)
+
+/* The largest slots have room for as much as there may be of either. */
+static_assert(USB4_RING_MAX_PIECES * PIECE == USB4_RING_MAX_INLINE);
+
+/*
+ * Slots behind a queue, for entries with more than one element, or inline data.
+ * Those of a SEND that is short would have room in its entry, a WRITE's do not.
+ */
+static u32 slot_for(u32 pieces, u32 inline_bytes)
+{
+	u32 list = pieces > 1 ? pieces * PIECE : 0;
+
+	return round_up(max(list, inline_bytes), USB4_RING_SLOT_ALIGN);
+}
+
+static u32 pieces_in(u32 slot)
+{
+	return slot ? slot / PIECE : 1;
 }
 
 /* A queue of the ring API has room for something. */
@@ -105,6 +127,9 @@ int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		.recv_cq = u4_ib_cq(init->recv_cq)->id,
 		.sq_depth = depth_for(init->cap.max_send_wr),
 		.rq_depth = depth_for(init->srq ? 0 : init->cap.max_recv_wr),
+		.sq_slot = slot_for(init->cap.max_send_sge,
+				    init->cap.max_inline_data),
+		.rq_slot = slot_for(init->srq ? 0 : init->cap.max_recv_sge, 0),
 		.handles = init->qp_type == IB_QPT_UD ? U4_IB_UD_HANDLES : 1,
 		.pd = u4_ib_pd(ibqp->pd)->number,
 		.srq = srq_of(init),
@@ -117,11 +142,14 @@ int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		goto err_lock;
 	init->cap.max_send_wr = spec.sq_depth;
 	init->cap.max_recv_wr = init->srq ? 0 : spec.rq_depth;
-	init->cap.max_send_sge = U4_IB_MAX_SGE;
-	init->cap.max_recv_sge = init->srq ? 0 : U4_IB_MAX_SGE;
+	init->cap.max_send_sge = pieces_in(spec.sq_slot);
+	init->cap.max_recv_sge = init->srq ? 0 : pieces_in(spec.rq_slot);
+	init->cap.max_inline_data = spec.sq_slot;
 	qp->attr.cap = init->cap;
 	resp.ep = qp->id;
 	resp.sq_depth = spec.sq_depth;
+	resp.sq_slot = spec.sq_slot;
+	resp.rq_slot = spec.rq_slot;
 	resp.sq_offset = sq.offset;
 	resp.sq_bytes = sq.bytes;
 	if (!init->srq) {

@@ -44,7 +44,7 @@ int u4_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 	if (ret)
 		return ret;
 	if (!attr->max_wr || attr->max_wr > u4_limits.max_depth ||
-	    attr->max_sge > U4_IB_MAX_SGE)
+	    attr->max_sge > U4_IB_MAX_SRQ_SGE)
 		return -EINVAL;
 	spec = (struct u4_srq_spec) {
 		.pd = u4_ib_pd(ibsrq->pd)->number,
@@ -58,7 +58,7 @@ int u4_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 	if (ret)
 		return ret;
 	attr->max_wr = spec.depth;
-	attr->max_sge = U4_IB_MAX_SGE;
+	attr->max_sge = U4_IB_MAX_SRQ_SGE;
 	resp.srq = srq->id;
 	resp.depth = spec.depth;
 	resp.offset = rq.offset;
@@ -93,7 +93,7 @@ int u4_ib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 	struct u4_ib_srq *srq = u4_ib_srq(ibsrq);
 
 	attr->max_wr = srq->depth;
-	attr->max_sge = U4_IB_MAX_SGE;
+	attr->max_sge = U4_IB_MAX_SRQ_SGE;
 	return u4_verbs_srq_limit(srq->client, srq->id, &attr->srq_limit);
 }
 

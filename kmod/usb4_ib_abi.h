@@ -34,11 +34,13 @@ struct usb4_ib_create_qp_resp {
 	__u32	ep;		/* what ENTER and CREATE_AH call it */
 	__u32	sq_depth;
 	__u32	rq_depth;	/* 0: it draws from a shared receive queue */
-	__u32	max_inline;
+	__u32	sq_slot;	/* bytes of the slots behind its entries, or 0 */
 	__aligned_u64 sq_offset;
 	__aligned_u64 sq_bytes;
 	__aligned_u64 rq_offset;
 	__aligned_u64 rq_bytes;
+	__u32	rq_slot;
+	__u32	reserved;
 };
 
 struct usb4_ib_create_srq_resp {

@@ -55,11 +55,13 @@ pub(crate) struct usb4_ib_create_qp_resp {
     pub(crate) ep: u32,
     pub(crate) sq_depth: u32,
     pub(crate) rq_depth: u32,
-    pub(crate) max_inline: u32,
+    pub(crate) sq_slot: u32,
     pub(crate) sq_offset: u64,
     pub(crate) sq_bytes: u64,
     pub(crate) rq_offset: u64,
     pub(crate) rq_bytes: u64,
+    pub(crate) rq_slot: u32,
+    pub(crate) reserved: u32,
 }
 
 /// An address: the host's node id.
@@ -168,7 +170,7 @@ mod tests {
         structure!(usb4_ib_alloc_ucontext_resp: ring_abi, ring_fd, caps, notice_bytes, notice_offset);
         structure!(usb4_ib_create_cq_resp: cq, depth, offset, bytes);
         structure!(usb4_ib_create_qp_resp:
-            ep, sq_depth, rq_depth, max_inline, sq_offset, sq_bytes, rq_offset, rq_bytes);
+            ep, sq_depth, rq_depth, sq_slot, sq_offset, sq_bytes, rq_offset, rq_bytes, rq_slot, reserved);
         structure!(usb4_ib_create_srq_resp: srq, depth, offset, bytes);
         structure!(usb4_ib_create_ah_resp: node_low, node_high);
         let mut c = format!("#include <stddef.h>\n#include \"{}\"\n", header.display());

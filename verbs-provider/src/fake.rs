@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{Mutex, const_mutex};
 use rdma_core_sys::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use usb4_ring::raw::{ABI_VERSION, Consumer, Cqe, Entry, Producer, QueueMemory, Ring, Rqe, Sqe};
+use usb4_ring::raw::{ABI_VERSION, Consumer, Cqe, Entry, Producer, QueueMemory, Ring, Rqe, Slots, Sqe};
 
 use crate::abi::{AhResponse, CqResponse, QpResponse, SrqResponse, usb4_ib_alloc_ucontext_resp};
 use crate::context;
@@ -52,6 +52,8 @@ struct Kernel {
     next: u64,
     /// By the address of what libibverbs knows.
     queues: HashMap<usize, Vec<(u32, u64)>>,
+    /// Slots of queue pairs, of sends and receives.
+    slots: HashMap<usize, (Slots, Slots)>,
 }
 
 static KERNELS: Mutex<Option<HashMap<usize, Kernel>>> = const_mutex(None);
@@ -161,7 +163,10 @@ impl Open {
     fn memory<E: Entry>(&self, object: usize, at: usize) -> (u32, QueueMemory) {
         with(self.0, |kernel| {
             let (depth, offset) = kernel.queues[&object][at];
-            (depth, ring(&kernel.file).map::<E>(depth, offset, ROOM).unwrap())
+            let (sends, receives) = kernel.slots.get(&object).copied().unwrap_or_default();
+            let slots = if at == 0 { sends } else { receives };
+            let ring = ring(&kernel.file);
+            (depth, ring.map_with::<E>(depth, slots, offset, ROOM).unwrap())
         })
     }
 
@@ -188,11 +193,32 @@ impl Open {
         Consumer::new(memory, depth).unwrap()
     }
 
+    /// The slot of the entry that the device has peeked last.
+    pub(crate) fn slot<E: Slotted>(&self, queue: &Consumer<QueueMemory, E>, qp: *mut ibv_qp) -> Vec<u64> {
+        let (sends, receives) = with(self.0, |kernel| kernel.slots[&qp.addr()]);
+        let slot = queue.slot(if E::SENDS { sends } else { receives }).unwrap();
+        slot.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+
     /// The device's end of a receive queue.
     pub(crate) fn rq(&self, qp: *mut ibv_qp) -> Consumer<QueueMemory, Rqe> {
         let (depth, memory) = self.memory::<Rqe>(qp.addr(), 1);
         Consumer::new(memory, depth).unwrap()
     }
+}
+
+/// Entries of queues that may have slots.
+pub(crate) trait Slotted: Entry {
+    /// Of a submission queue.
+    const SENDS: bool;
+}
+
+impl Slotted for Sqe {
+    const SENDS: bool = true;
+}
+
+impl Slotted for Rqe {
+    const SENDS: bool = false;
 }
 
 impl Drop for Open {
@@ -285,6 +311,7 @@ unsafe extern "C" fn get_context_34<const L: usize>(
             file,
             next: PAGE,
             queues: HashMap::new(),
+            slots: HashMap::new(),
         };
         let context = context_of(verbs, layout(L));
         KERNELS
@@ -429,10 +456,16 @@ unsafe fn make(
     let (cap, send_cq, recv_cq) = unsafe { ((*attr).cap, (*attr).send_cq, (*attr).recv_cq) };
     // SAFETY: as above.
     let has_srq = !unsafe { (*attr).srq }.is_null();
-    assert_eq!(cap.max_inline_data, 0, "the kernel refuses that");
+    let (Some(sends), Some(receives)) = (
+        Slots::holding(cap.max_send_sge, cap.max_inline_data),
+        Slots::holding(if has_srq { 0 } else { cap.max_recv_sge }, 0),
+    ) else {
+        panic!("the kernel refuses that");
+    };
     let depth = |wanted: u32| wanted.max(1).next_power_of_two();
     let (sq, rq) = with(context, |kernel| {
         let sq = kernel.place(depth(cap.max_send_wr));
+        kernel.slots.insert(qp.addr(), (sends, receives));
         if has_srq {
             kernel.queues.insert(qp.addr(), vec![sq]);
             return (sq, (0, 0));
@@ -449,6 +482,10 @@ unsafe fn make(
         let ours = &mut (*resp).ours;
         (ours.ep, ours.sq_depth, ours.rq_depth) = (1, sq.0, rq.0);
         (ours.sq_offset, ours.sq_bytes, ours.rq_offset, ours.rq_bytes) = (sq.1, ROOM, rq.1, ROOM);
+        (ours.sq_slot, ours.rq_slot) = (sends.bytes(), receives.bytes());
+        let cap = &mut (*attr).cap;
+        (cap.max_send_sge, cap.max_recv_sge) = (sends.pieces(), receives.pieces());
+        cap.max_inline_data = sends.inline();
     }
 }
 

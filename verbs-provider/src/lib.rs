@@ -33,6 +33,7 @@ mod qp_ex;
 mod qp_post;
 mod queue;
 mod send;
+mod slot;
 mod srq;
 mod wc;
 

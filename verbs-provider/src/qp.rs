@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use parking_lot::Mutex;
 use rdma_core_sys::*;
 use usb4_ffi::{boundary, boundary_or};
-use usb4_ring::raw::{Producer, QueueMemory, Rqe, Sqe};
+use usb4_ring::raw::{Producer, QueueMemory, Rqe, Slots, Sqe};
 
 use crate::abi::QpResponse;
 use crate::context::{Shared, shared};
@@ -15,7 +15,7 @@ use crate::handles::Handles;
 use crate::init::PANICKED;
 use crate::object::Object;
 use crate::qp_ex::Build;
-use crate::send::{Kind, MAX_SGE, Rules};
+use crate::send::{Kind, Rules};
 use crate::{cq, errno};
 
 /// A queue pair.
@@ -64,22 +64,18 @@ impl Parts {
 pub(crate) fn rules(attr: &ibv_qp_init_attr) -> Result<Rules, c_int> {
     let kind = Kind::of(attr.qp_type).ok_or(libc::EOPNOTSUPP)?;
     let cap = &attr.cap;
-    if cap.max_send_sge > MAX_SGE
-        || attr.srq.is_null() && cap.max_recv_sge > MAX_SGE
-        || cap.max_inline_data > kind.max_inline()
-        || attr.send_cq.is_null()
-        || attr.recv_cq.is_null()
-    {
+    if attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return Err(libc::EINVAL);
     }
     Ok(Rules {
         kind,
         all_signalled: attr.sq_sig_all != 0,
-        // Who asks for some gets all there is.
-        max_inline: if cap.max_inline_data == 0 {
-            0
+        sends: Slots::holding(cap.max_send_sge, cap.max_inline_data).ok_or(libc::EINVAL)?,
+        // With a shared receive queue it has none of its own, whatever is asked.
+        receives: if attr.srq.is_null() {
+            Slots::holding(cap.max_recv_sge, 0).ok_or(libc::EINVAL)?
         } else {
-            kind.max_inline()
+            Slots::NONE
         },
     })
 }
@@ -102,11 +98,7 @@ pub(crate) unsafe fn make(
         let rules = rules(&*attr)?;
         let object = Qp::alloc();
         let qp = Qp::verbs(object);
-        // Inline data is in the entries: the kernel has nothing to do with it.
-        let asked = std::mem::replace(&mut (*attr).cap.max_inline_data, 0);
-        let made = errno::check(create(library, qp, &mut cmd, &mut resp));
-        (*attr).cap.max_inline_data = if made.is_ok() { rules.max_inline } else { asked };
-        made.inspect_err(|_| Qp::free(qp))?;
+        errno::check(create(library, qp, &mut cmd, &mut resp)).inspect_err(|_| Qp::free(qp))?;
         match parts(shared, rules, &resp) {
             Ok(parts) => {
                 Qp::complete(object, parts);
@@ -123,12 +115,21 @@ pub(crate) unsafe fn make(
     }
 }
 
-fn parts(shared: Arc<Shared>, rules: Rules, resp: &QpResponse) -> Result<Parts, c_int> {
+fn parts(shared: Arc<Shared>, asked: Rules, resp: &QpResponse) -> Result<Parts, c_int> {
     let ours = resp.ours;
+    // Of sizes that were asked for, or larger ones.
+    let rules = Rules {
+        sends: Slots::of(ours.sq_slot).ok_or(libc::EPROTO)?,
+        receives: Slots::of(ours.rq_slot).ok_or(libc::EPROTO)?,
+        ..asked
+    };
+    if rules.sends.bytes() < asked.sends.bytes() || rules.receives.bytes() < asked.receives.bytes() {
+        return Err(libc::EPROTO);
+    }
     let failed = |error: std::io::Error| errno::of(&error);
     let ring = &shared.ring;
     let sq = ring
-        .map::<Sqe>(ours.sq_depth, ours.sq_offset, ours.sq_bytes)
+        .map_with::<Sqe>(ours.sq_depth, rules.sends, ours.sq_offset, ours.sq_bytes)
         .map_err(failed)?;
     // The depths are ones that could be mapped.
     let broken = |_| libc::EPROTO;
@@ -136,7 +137,7 @@ fn parts(shared: Arc<Shared>, rules: Rules, resp: &QpResponse) -> Result<Parts, 
         0 => None,
         depth => {
             let rq = ring
-                .map::<Rqe>(depth, ours.rq_offset, ours.rq_bytes)
+                .map_with::<Rqe>(depth, rules.receives, ours.rq_offset, ours.rq_bytes)
                 .map_err(failed)?;
             Some(Mutex::new(Producer::new(rq, depth).map_err(broken)?))
         }
@@ -224,8 +225,6 @@ pub(crate) unsafe extern "C" fn query_qp(
             errno::check((parts.shared.library.query_qp)(
                 qp, attr, mask, init, &mut cmd, cmd_size,
             ))?;
-            (*init).cap.max_inline_data = parts.rules.max_inline;
-            (*attr).cap.max_inline_data = parts.rules.max_inline;
             if mask & IBV_QP_STATE != 0 {
                 parts.state.store((*attr).qp_state, Ordering::Relaxed);
             }

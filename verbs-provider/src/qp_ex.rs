@@ -4,16 +4,18 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem;
+use std::ops::Range;
 
 use rdma_core_sys::*;
 use usb4_ffi::{boundary, boundary_or};
-use usb4_ring::raw::{PREFIX_MAX, Sqe};
+use usb4_ring::raw::{Slots, Sqe};
 
 use crate::errno;
 use crate::init::PANICKED;
 use crate::qp::{self, Parts, Qp, Sends};
 use crate::qp_post::refused;
-use crate::send::{self, Kind, MAX_SGE};
+use crate::send::{self, Kind};
+use crate::slot::{Inline, Words, set_list};
 
 /// Operations that can be built.
 const OPERATIONS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
@@ -44,14 +46,25 @@ fn operations(kind: Kind) -> u64 {
 /// Requests that are being built.
 #[derive(Debug, Default)]
 pub(crate) struct Build {
-    requests: Vec<Sqe>,
+    requests: Vec<Request>,
+    /// What goes into their slots.
+    words: Vec<u64>,
     /// What was wrong first: then none is posted.
     error: Option<c_int>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Request {
+    sqe: Sqe,
+    /// Where in [`Build::words`] its own are.
+    words: Range<usize>,
 }
 
 impl Build {
     fn clear(&mut self) {
         self.requests.clear();
+        self.words.clear();
         self.error = None;
     }
 
@@ -64,7 +77,24 @@ impl Build {
     /// Changes the request begun last.
     #[inline]
     fn last(&mut self, change: impl FnOnce(&mut Sqe) -> Result<(), c_int>) {
-        let changed = self.requests.last_mut().map_or(Err(libc::EINVAL), change);
+        let changed = self
+            .requests
+            .last_mut()
+            .map_or(Err(libc::EINVAL), |request| change(&mut request.sqe));
+        self.note(changed);
+    }
+
+    /// The same, with what goes into its slot.
+    fn last_with(&mut self, change: impl FnOnce(&mut Sqe) -> Result<Words, c_int>) {
+        let Self { requests, words, .. } = self;
+        let changed = match requests.last_mut() {
+            Some(request) => change(&mut request.sqe).map(|its| {
+                let from = words.len();
+                words.extend_from_slice(its.as_slice());
+                request.words = from..words.len();
+            }),
+            None => Err(libc::EINVAL),
+        };
         self.note(changed);
     }
 }
@@ -197,7 +227,7 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: c_int, fill: impl FnOnce(&mut Sqe)) 
                 match send::begin(&parts.rules, opcode, flags, wr_id) {
                     Ok(mut sqe) => {
                         fill(&mut sqe);
-                        sends.build.requests.push(sqe);
+                        sends.build.requests.push(Request { sqe, words: 0..0 });
                     }
                     Err(error) => sends.build.note(Err(error)),
                 }
@@ -215,6 +245,17 @@ unsafe fn last(qp: *mut ibv_qp_ex, change: impl FnOnce(&Parts, &mut Sqe) -> Resu
     boundary_or((), || {
         // SAFETY: the caller's promise.
         unsafe { with(qp, |parts, sends| sends.build.last(|sqe| change(parts, sqe))) };
+    });
+}
+
+/// The same, with what goes into its slot.
+///
+/// # Safety
+/// As [`with`].
+unsafe fn last_with(qp: *mut ibv_qp_ex, change: impl FnOnce(&Parts, &mut Sqe) -> Result<Words, c_int>) {
+    boundary_or((), || {
+        // SAFETY: the caller's promise.
+        unsafe { with(qp, |parts, sends| sends.build.last_with(|sqe| change(parts, sqe))) };
     });
 }
 
@@ -306,50 +347,39 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    let change = |_: &Parts, sqe: &mut Sqe| {
-        if count > MAX_SGE as usize {
-            return Err(libc::EINVAL);
-        }
-        let sge = match count {
-            0 => ibv_sge::default(),
-            // SAFETY: the application gives `count` of them.
-            _ => unsafe { list.read() },
-        };
-        send::set_buffer(sqe, sge.addr, sge.length, sge.lkey);
-        Ok(())
+    let change = |parts: &Parts, sqe: &mut Sqe| {
+        // SAFETY: the application gives `count` of them.
+        unsafe { set_list(&parts.rules, sqe, list, count) }
     };
     // SAFETY: the application builds.
-    unsafe { last(qp, change) };
+    unsafe { last_with(qp, change) };
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let change = |parts: &Parts, sqe: &mut Sqe| {
+        let mut inline = Inline::new(&parts.rules);
         // SAFETY: the application gives `length` bytes.
-        let bytes = unsafe { send::bytes(addr.expose_provenance() as u64, length)? };
-        send::set_inline(&parts.rules, sqe, bytes)
+        unsafe { inline.add(addr.expose_provenance() as u64, length)? };
+        inline.set(&parts.rules, sqe)
     };
     // SAFETY: the application builds.
-    unsafe { last(qp, change) };
+    unsafe { last_with(qp, change) };
 }
 
 unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {
     let change = |parts: &Parts, sqe: &mut Sqe| {
-        let mut room = [0u8; PREFIX_MAX as usize];
-        let mut len = 0;
+        let mut inline = Inline::new(&parts.rules);
         for at in 0..count {
             // SAFETY: the application gives `count` of them, each of as many bytes as it says.
-            let bytes = unsafe {
+            unsafe {
                 let one = list.add(at).read();
-                send::bytes(one.addr.expose_provenance() as u64, one.length)?
-            };
-            let to = room.get_mut(len..len + bytes.len()).ok_or(libc::EINVAL)?;
-            to.copy_from_slice(bytes);
-            len += bytes.len();
+                inline.add(one.addr.expose_provenance() as u64, one.length)?;
+            }
         }
-        send::set_inline(&parts.rules, sqe, &room[..len])
+        inline.set(&parts.rules, sqe)
     };
     // SAFETY: the application builds.
-    unsafe { last(qp, change) };
+    unsafe { last_with(qp, change) };
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
@@ -366,7 +396,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 
 impl Sends {
     /// Posts what was built, or nothing; whether the device is to be told.
-    fn post_built(&mut self, may_send: bool) -> Result<bool, c_int> {
+    fn post_built(&mut self, may_send: bool, slots: Slots) -> Result<bool, c_int> {
         let Self { queue, build, .. } = self;
         if let Some(error) = build.error {
             return Err(error);
@@ -374,13 +404,21 @@ impl Sends {
         if !may_send {
             return Err(libc::EINVAL);
         }
-        build.requests.iter().try_for_each(send::check)?;
+        build
+            .requests
+            .iter()
+            .try_for_each(|request| send::check(&request.sqe))?;
         let count = u32::try_from(build.requests.len()).unwrap_or(u32::MAX);
         if queue.free(count).map_err(|_| libc::EIO)? < count {
             return Err(libc::ENOMEM);
         }
-        for sqe in &build.requests {
-            queue.push(sqe).map_err(refused)?;
+        for Request { sqe, words } in &build.requests {
+            let words = build.words.get(words.clone()).unwrap_or_default();
+            if words.is_empty() {
+                queue.push(sqe).map_err(refused)?;
+            } else {
+                queue.push_with(sqe, slots, words).map_err(refused)?;
+            }
         }
         Ok(queue.publish() != 0 && queue.needs_wakeup())
     }
@@ -393,7 +431,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
             let Some(parts) = Qp::parts(qp) else {
                 return libc::EINVAL;
             };
-            let posted = (*parts.sends.data_ptr()).post_built(parts.may_send());
+            let posted = (*parts.sends.data_ptr()).post_built(parts.may_send(), parts.rules.sends);
             (*parts.sends.data_ptr()).build.clear();
             parts.sends.force_unlock();
             let submitted = match posted {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use rdma_core_sys::*;
 use usb4_ffi::boundary_or;
-use usb4_ring::raw::{Errno, Producer, PushError, QueueMemory, Rqe};
+use usb4_ring::raw::{Errno, Producer, PushError, QueueMemory, Rqe, Slots};
 
 use crate::ah::Ah;
 use crate::context::Shared;
@@ -14,6 +14,7 @@ use crate::handles;
 use crate::init::PANICKED;
 use crate::qp::{Parts, Qp, Sends};
 use crate::send::{self, target};
+use crate::slot;
 
 impl Sends {
     /// The ring API's handle for a queue pair behind an address.
@@ -69,8 +70,19 @@ impl Parts {
         // SAFETY: the caller's promise.
         while let Some(request) = unsafe { next.as_ref() } {
             // SAFETY: as above.
-            let pushed = unsafe { send::entry(&self.rules, request, |ah, qpn| sends.handle(self, ah, qpn)) }
-                .and_then(|sqe| sends.queue.push(&sqe).map_err(refused));
+            let entry = unsafe { send::entry(&self.rules, request, |ah, qpn| sends.handle(self, ah, qpn)) };
+            let pushed = entry.and_then(|mut sqe| {
+                if slot::is_needed(request) {
+                    let slots = self.rules.sends;
+                    // SAFETY: as above.
+                    let words = unsafe { slot::send(&self.rules, &mut sqe, request)? };
+                    send::check(&sqe)?;
+                    let pushed = sends.queue.push_with(&sqe, slots, words.as_slice());
+                    return pushed.map_err(refused);
+                }
+                send::check(&sqe)?;
+                sends.queue.push(&sqe).map_err(refused)
+            });
             if let Err(error) = pushed {
                 result = Err((error, next));
                 break;
@@ -93,7 +105,7 @@ impl Parts {
         match &self.receives {
             // SAFETY: the caller's promise.
             Some(receives) if self.may_receive() => unsafe {
-                post_receives(receives, wr, &self.shared, self.ep)
+                post_receives(receives, self.rules.receives, wr, &self.shared, self.ep)
             },
             _ => Err((libc::EINVAL, wr)),
         }
@@ -122,6 +134,7 @@ fn submit(shared: &Shared, name: u32) -> Result<(), c_int> {
 #[inline]
 pub(crate) unsafe fn post_receives(
     receives: &Mutex<Producer<QueueMemory, Rqe>>,
+    slots: Slots,
     wr: *mut ibv_recv_wr,
     shared: &Shared,
     name: u32,
@@ -132,7 +145,14 @@ pub(crate) unsafe fn post_receives(
     // SAFETY: the caller's promise.
     while let Some(request) = unsafe { next.as_ref() } {
         // SAFETY: as above.
-        let pushed = unsafe { send::receive(request) }.and_then(|rqe| receives.push(&rqe).map_err(refused));
+        let mut rqe = unsafe { send::receive(request) };
+        let pushed = if matches!(request.num_sge, 0 | 1) {
+            receives.push(&rqe).map_err(refused)
+        } else {
+            // SAFETY: as above.
+            unsafe { slot::receive(slots, &mut rqe, request) }
+                .and_then(|words| receives.push_with(&rqe, slots, words.as_slice()).map_err(refused))
+        };
         if let Err(error) = pushed {
             result = Err((error, next));
             break;

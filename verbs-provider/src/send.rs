@@ -3,9 +3,10 @@
 use std::ffi::{c_int, c_uint};
 
 use rdma_core_sys::*;
-use usb4_ring::raw::{OP_INVALIDATE, Op, PREFIX_MAX, Rqe, Sqe, sqe_flags};
+use usb4_ring::raw::{OP_INVALIDATE, Op, Rqe, Slots, Sqe, sqe_flags};
 
 use crate::handles::Target;
+use crate::slot;
 use crate::wc::carried;
 
 /// Flags of an entry that only verbs kinds of endpoints have.
@@ -45,14 +46,6 @@ impl Kind {
             Self::Ud => op == Op::Send,
         }
     }
-
-    /// Bytes of inline data there may be: what fits into the entry of a SEND. A datagram's has no room for any.
-    pub(crate) fn max_inline(self) -> u32 {
-        match self {
-            Self::Rc | Self::Uc => u32::from(PREFIX_MAX),
-            Self::Ud => 0,
-        }
-    }
 }
 
 /// What entries of a queue pair depend on.
@@ -61,12 +54,11 @@ pub(crate) struct Rules {
     pub(crate) kind: Kind,
     /// Every send completes.
     pub(crate) all_signalled: bool,
-    /// Bytes of inline data.
-    pub(crate) max_inline: u32,
+    /// What requests have room for, beside one buffer.
+    pub(crate) sends: Slots,
+    /// What receives have room for.
+    pub(crate) receives: Slots,
 }
-
-/// Buffers a work request may have.
-pub(crate) const MAX_SGE: u32 = 1;
 
 /// A request without its buffer and its target.
 ///
@@ -143,39 +135,6 @@ pub(crate) fn set_buffer(sqe: &mut Sqe, addr: u64, len: u32, lkey: u32) {
     (sqe.local_addr, sqe.len, sqe.local_key) = (addr, len, lkey);
 }
 
-/// The one buffer of `list`, or none, which is one without bytes.
-///
-/// # Errors
-/// There are more.
-///
-/// # Safety
-/// `list` has `count` elements.
-#[inline]
-unsafe fn only(list: *const ibv_sge, count: c_int) -> Result<ibv_sge, c_int> {
-    match count {
-        0 => Ok(ibv_sge::default()),
-        // SAFETY: the caller's promise.
-        1 => Ok(unsafe { list.read() }),
-        _ => Err(libc::EINVAL),
-    }
-}
-
-/// Gives a request the bytes themselves.
-///
-/// # Errors
-/// There is no room for as many, or the operation takes none.
-pub(crate) fn set_inline(rules: &Rules, sqe: &mut Sqe, bytes: &[u8]) -> Result<(), c_int> {
-    if bytes.len() > rules.max_inline as usize {
-        return Err(libc::EINVAL);
-    }
-    if sqe.op != Op::Send.code() {
-        // Only the entry of a SEND has room.
-        return Err(libc::EOPNOTSUPP);
-    }
-    set_buffer(sqe, 0, 0, 0);
-    sqe.set_prefix(bytes).map_err(|_| libc::EINVAL)
-}
-
 /// Says which memory a WRITE or READ is about.
 #[inline]
 pub(crate) fn set_remote(sqe: &mut Sqe, addr: u64, rkey: u32) {
@@ -208,13 +167,14 @@ pub(crate) fn set_target(sqe: &mut Sqe, handle: u32, qkey: u32) {
 #[inline]
 pub(crate) fn check(sqe: &Sqe) -> Result<(), c_int> {
     let atomic = sqe.op == Op::FetchAdd.code() || sqe.op == Op::CompareSwap.code();
-    if atomic && sqe.len != 8 {
+    if atomic && (sqe.len != 8 || sqe.flags & slot::flag::LIST != 0) {
         return Err(libc::EINVAL);
     }
     Ok(())
 }
 
-/// The entry of a work request. `handle` gives the handle of a datagram's target.
+/// The entry of a work request, but for what is in its slot if it [`slot::is_needed`]. `handle` gives the handle of a
+/// datagram's target.
 ///
 /// # Errors
 /// The request is none for this queue pair, or its target cannot be reached.
@@ -234,13 +194,10 @@ pub(crate) unsafe fn entry(
         set_invalidated(&mut sqe, wr.imm_data);
         return Ok(sqe);
     }
-    // SAFETY: the caller's promise.
-    let sge = unsafe { only(wr.sg_list, wr.num_sge)? };
-    if wr.send_flags & IBV_SEND_INLINE == 0 {
-        set_buffer(&mut sqe, sge.addr, sge.length, sge.lkey);
-    } else {
+    if !slot::is_needed(wr) && wr.num_sge == 1 {
         // SAFETY: the caller's promise.
-        set_inline(rules, &mut sqe, unsafe { bytes(sge.addr, sge.length as usize)? })?;
+        let sge = unsafe { wr.sg_list.read() };
+        set_buffer(&mut sqe, sge.addr, sge.length, sge.lkey);
     }
     // SAFETY (of the unions): the operation says which one it is; all of them are integers and pointers.
     match wr.opcode {
@@ -272,47 +229,27 @@ pub(crate) unsafe fn entry(
     if wr.opcode == IBV_WR_SEND_WITH_INV {
         set_invalidated(&mut sqe, wr.imm_data);
     }
-    check(&sqe)?;
     Ok(sqe)
 }
 
-/// `len` bytes at `addr` of this process, to be sent inline.
-///
-/// # Errors
-/// There are more than ever fit.
-///
-/// # Safety
-/// They are there, and nobody writes to them meanwhile.
-pub(crate) unsafe fn bytes<'a>(addr: u64, len: usize) -> Result<&'a [u8], c_int> {
-    if len > usize::from(PREFIX_MAX) {
-        return Err(libc::EINVAL);
-    }
-    if len == 0 {
-        return Ok(&[]);
-    }
-    let start = std::ptr::with_exposed_provenance(usize::try_from(addr).unwrap_or(0));
-    // SAFETY: the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(start, len) })
-}
-
-/// The entry of a receive.
-///
-/// # Errors
-/// It has more than one buffer.
+/// The entry of a receive, but for its list if it has one.
 ///
 /// # Safety
 /// Its list has as many elements as it says.
 #[inline(always)]
-pub(crate) unsafe fn receive(wr: &ibv_recv_wr) -> Result<Rqe, c_int> {
-    // SAFETY: the caller's promise.
-    let sge = unsafe { only(wr.sg_list, wr.num_sge)? };
-    Ok(Rqe {
+pub(crate) unsafe fn receive(wr: &ibv_recv_wr) -> Rqe {
+    let sge = match wr.num_sge {
+        // SAFETY: the caller's promise.
+        1 => unsafe { wr.sg_list.read() },
+        _ => ibv_sge::default(),
+    };
+    Rqe {
         user_data: wr.wr_id,
         addr: sge.addr,
         local_key: if sge.length == 0 { 0 } else { sge.lkey },
         len: sge.length,
         reserved: 0,
-    })
+    }
 }
 
 /// The queue pair behind an address.

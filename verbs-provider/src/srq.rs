@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rdma_core_sys::*;
 use usb4_ffi::{boundary, boundary_or};
-use usb4_ring::raw::{Producer, QueueMemory, Rqe};
+use usb4_ring::raw::{Producer, QueueMemory, Rqe, Slots};
 
 use crate::abi::SrqResponse;
 use crate::context::{Shared, shared};
@@ -132,7 +132,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         // SAFETY: an application gives a queue of ours, which is not destroyed meanwhile, and requests.
         unsafe {
             let result = Srq::parts(srq).map_or(Err((libc::EINVAL, wr)), |parts| {
-                post_receives(&parts.receives, wr, &parts.shared, parts.name)
+                post_receives(&parts.receives, Slots::NONE, wr, &parts.shared, parts.name)
             });
             answer(result, bad_wr)
         }

@@ -94,6 +94,7 @@ mod code {
     pub(super) const RETRY_EXCEEDED: u8 = 11;
     pub(super) const RNR_RETRY_EXCEEDED: u8 = 12;
     pub(super) const PROTECTION: u8 = 13;
+    pub(super) const TOO_LONG: u8 = 14;
 }
 
 /// What verbs calls the status with this code.
@@ -111,6 +112,7 @@ fn failure(code: u8, receive: bool) -> c_int {
     match (Status::from_code(code), code) {
         (Some(Status::Flushed), _) => IBV_WC_WR_FLUSH_ERR,
         (_, code::PROTECTION) => IBV_WC_LOC_PROT_ERR,
+        (_, code::TOO_LONG) => IBV_WC_LOC_LEN_ERR,
         (_, code::RETRY_EXCEEDED) => IBV_WC_RETRY_EXC_ERR,
         (_, code::RNR_RETRY_EXCEEDED) => IBV_WC_RNR_RETRY_EXC_ERR,
         (Some(Status::Length), _) if receive => IBV_WC_LOC_LEN_ERR,

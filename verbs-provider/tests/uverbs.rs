@@ -22,6 +22,8 @@ const PAGE: u64 = 4096;
 /// Bytes of a queue in the file.
 const ROOM: u64 = 16 * PAGE;
 const DEPTH: u32 = 16;
+/// Bytes behind each send.
+const SLOT: u32 = 64;
 const QPN: u32 = 0x02_0005;
 
 /// The file with the queues, once uverbs is played.
@@ -138,14 +140,15 @@ unsafe fn serve(file: &OwnedFd, command: *const u32) -> Result<(), c_int> {
         24 => {
             let (sq, rq) = (wide(place()), wide(place()));
             let bytes = wide(ROOM);
-            assert_eq!(word(10), 0, "inline data is the provider's");
-            let core = vec![1, QPN, DEPTH, DEPTH, 1, 1, 0, 0];
+            assert_eq!((word(8), word(9), word(10)), (1, 1, 16));
+            let core = vec![1, QPN, DEPTH, DEPTH, 4, 1, 64, 0];
             let ours = [
-                vec![4, DEPTH, DEPTH, 0],
+                vec![4, DEPTH, DEPTH, SLOT],
                 sq.to_vec(),
                 bytes.to_vec(),
                 rq.to_vec(),
                 bytes.to_vec(),
+                vec![0, 0],
             ];
             made([core, ours.concat()].concat())
         }
@@ -308,7 +311,8 @@ impl World {
             let qp = verbs.symbol::<CreateQp>(c"ibv_create_qp")(pd, &mut attr);
             assert!(!ah.is_null() && !cq.is_null() && !qp.is_null());
             assert_eq!(((*qp).qp_num, (*cq).cqe), (QPN, 16));
-            assert_eq!((attr.cap.max_send_wr, attr.cap.max_inline_data), (DEPTH, 24));
+            assert_eq!((attr.cap.max_send_wr, attr.cap.max_inline_data), (DEPTH, SLOT));
+            assert_eq!((attr.cap.max_send_sge, attr.cap.max_recv_sge), (4, 1));
             type ToEx = unsafe extern "C" fn(*mut ibv_qp) -> *mut ibv_qp_ex;
             assert!(verbs.symbol::<ToEx>(c"ibv_qp_to_qp_ex")(qp).is_null());
             get_ready(verbs, qp);

@@ -16,8 +16,8 @@ use crate::kernel::Line;
 pub use rustix::io::Errno;
 pub use usb4_ring_abi::{
     ABI_VERSION, ARMED, CONSUMER_WORD, CQE_WORDS, Consumer, Cqe, CqeStatus, ENTRIES_WORD, Entry, FLAGS_WORD,
-    Hostile, MAX_DEPTH, MAX_MESSAGE, OP_INVALIDATE, Op, PREFIX_MAX, PRODUCER_WORD, Producer, PushError, Rqe,
-    Sqe, cqe_flags, sqe_flags, uapi,
+    Hostile, MAX_DEPTH, MAX_INLINE, MAX_MESSAGE, MAX_PIECES, OP_INVALIDATE, Op, PREFIX_MAX, PRODUCER_WORD,
+    Piece, Producer, PushError, Rqe, Slots, Sqe, cqe_flags, sqe_flags, uapi,
 };
 pub use usb4_soft::QueueMemory;
 
@@ -72,8 +72,23 @@ impl Ring {
     /// # Errors
     /// The depth is none, there are fewer bytes than such a queue has, or it cannot be mapped.
     pub fn map<E: Entry>(&self, depth: u32, offset: u64, bytes: u64) -> io::Result<QueueMemory> {
+        self.map_with::<E>(depth, Slots::NONE, offset, bytes)
+    }
+
+    /// The same of a queue with slots behind its entries.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    pub fn map_with<E: Entry>(
+        &self,
+        depth: u32,
+        slots: Slots,
+        offset: u64,
+        bytes: u64,
+    ) -> io::Result<QueueMemory> {
         let geometry = QueueGeometry::of::<E>(depth)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?
+            .with_slots(slots);
         // To touch what is not there would end the process.
         if bytes < geometry.bytes() as u64 {
             return Err(io::ErrorKind::InvalidData.into());

@@ -4,7 +4,7 @@ use std::mem;
 use std::ptr;
 
 use rdma_core_sys::*;
-use usb4_ring::raw::{Cqe, CqeStatus, Op as RingOp, cqe_flags, sqe_flags};
+use usb4_ring::raw::{Cqe, CqeStatus, Op as RingOp, Piece, cqe_flags, sqe_flags};
 
 use super::{World, attr};
 use crate::fake::{Open, library, of};
@@ -112,6 +112,23 @@ unsafe fn build(open: &Open, qp: *mut ibv_qp_ex) {
         (*qp).wr_send.unwrap()(qp);
         let mut bytes = *b"eight by";
         (*qp).wr_set_inline_data.unwrap()(qp, bytes.as_mut_ptr().cast(), 8);
+        // Lists and longer inline data, each in its own slot.
+        let list = [(11, 0x1000), (12, 0x2000), (13, 0x3000)].map(|(lkey, addr)| ibv_sge {
+            addr,
+            length: lkey,
+            lkey,
+        });
+        ((*qp).wr_id, (*qp).wr_flags) = (3, IBV_SEND_SIGNALED);
+        (*qp).wr_send.unwrap()(qp);
+        (*qp).wr_set_sge_list.unwrap()(qp, 3, list.as_ptr());
+        (*qp).wr_id = 4;
+        (*qp).wr_rdma_write.unwrap()(qp, 12, 0x2000);
+        let parts = [3, 0, 5].map(|length| ibv_data_buf {
+            addr: bytes.as_mut_ptr().cast(),
+            length,
+        });
+        (*qp).wr_set_inline_data_list.unwrap()(qp, 3, parts.as_ptr());
+        bytes.fill(0);
         assert_eq!(sq.available(), Ok(0));
         assert_eq!(complete(qp), 0);
         let write = sq.pop().unwrap().unwrap();
@@ -122,6 +139,21 @@ unsafe fn build(open: &Open, qp: *mut ibv_qp_ex) {
             (send.user_data, send.flags, send.prefix_len),
             (2, sqe_flags::UNSIGNALED, 8)
         );
+        let sqe = sq.peek().unwrap().unwrap();
+        assert_eq!((sqe.user_data, sqe.flags, sqe.local_key, sqe.len), (3, 16, 3, 36));
+        let piece = |slot: &[u64], at: usize| Piece::from_words([slot[2 * at], slot[2 * at + 1]]);
+        let slot = open.slot(&sq, qp.cast());
+        let last = Piece {
+            addr: 0x3000,
+            local_key: 13,
+            len: 13,
+        };
+        assert_eq!((piece(&slot, 0).addr, piece(&slot, 2)), (0x1000, last));
+        sq.advance();
+        let sqe = sq.peek().unwrap().unwrap();
+        assert_eq!((sqe.user_data, sqe.flags, sqe.local_key, sqe.len), (4, 32, 0, 8));
+        assert_eq!(&open.slot(&sq, qp.cast())[0].to_le_bytes(), b"eigeight");
+        sq.advance();
         sq.release();
         // What is given up is not posted.
         start(qp);
@@ -131,7 +163,7 @@ unsafe fn build(open: &Open, qp: *mut ibv_qp_ex) {
         start(qp);
         (*qp).wr_send.unwrap()(qp);
         (*qp).wr_send.unwrap()(qp);
-        (*qp).wr_set_inline_data.unwrap()(qp, [0u8; 32].as_mut_ptr().cast(), 32);
+        (*qp).wr_set_inline_data.unwrap()(qp, [0u8; 65].as_mut_ptr().cast(), 65);
         assert_eq!(complete(qp), libc::EINVAL);
         start(qp);
         (0..5).for_each(|_| (*qp).wr_send.unwrap()(qp));

@@ -2,6 +2,7 @@
 //! finds, and what the device completes is what the application polls.
 
 mod extended;
+mod lists;
 mod objects;
 mod posting;
 mod srq;

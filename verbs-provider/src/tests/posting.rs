@@ -135,34 +135,6 @@ fn flags_are_those_of_the_entry() {
 }
 
 #[test]
-fn inline_data_is_in_the_entry_of_a_send_and_nowhere_else() {
-    let world = World::with(IBV_QPT_RC, |attr| attr.cap.max_inline_data = 16);
-    let bytes = *b"twenty-four bytes, whole";
-    let mut sge = ibv_sge {
-        addr: bytes.as_ptr().expose_provenance() as u64,
-        length: 24,
-        lkey: 0,
-    };
-    let mut wr = request(IBV_WR_SEND, &mut sge);
-    wr.send_flags |= IBV_SEND_INLINE;
-    assert_eq!(world.post(&mut wr), 0);
-    let sqe = world.open.sq(world.qp).pop().unwrap().unwrap();
-    assert_eq!((sqe.prefix(), sqe.prefix_len, sqe.len), (bytes, 24, 0));
-    assert_eq!(sqe.check(), Ok(RingOp::Send));
-    wr.opcode = IBV_WR_RDMA_WRITE;
-    assert_eq!(world.post(&mut wr), libc::EOPNOTSUPP);
-    wr.opcode = IBV_WR_SEND;
-    let mut long = ibv_sge { length: 25, ..sge };
-    wr.sg_list = &mut long;
-    assert_eq!(world.post(&mut wr), libc::EINVAL);
-    // Who has not asked for any has none.
-    let world = World::new(IBV_QPT_RC);
-    let mut short = ibv_sge { length: 1, ..sge };
-    wr.sg_list = &mut short;
-    assert_eq!(world.post(&mut wr), libc::EINVAL);
-}
-
-#[test]
 fn a_chain_is_posted_up_to_the_first_that_cannot_be() {
     let world = World::new(IBV_QPT_RC);
     let mut sge = buffer();
