@@ -149,7 +149,9 @@ impl Loot {
         for _ in 0..=rng.below(3) {
             let kind = rng.kind();
             let srq = loot.srq.filter(|_| rng.next() & 1 == 0);
-            let qp = loot.context.qp_of(kind as u8, pd, loot.cq.handle, 16, srq)?;
+            let qp = loot
+                .context
+                .qp_of(kind as u8, pd, loot.cq.handle, 16, (1, 0), srq)?;
             let _ = modify(&loot.context, qp.handle, &Change::init(kind, ALL));
             let gid = crate::context::gid(device)?;
             let number = qp.number;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
-use usb4_ring_abi::uapi;
+use usb4_ring_abi::{Slots, uapi};
 
 use crate::command::{Answer, Command, Number};
 use crate::map::Map;
@@ -70,6 +70,12 @@ pub(crate) struct Qp {
     pub(crate) ep: u32,
     pub(crate) sq_depth: u32,
     pub(crate) rq_depth: u32,
+    pub(crate) sq_slots: Slots,
+    pub(crate) rq_slots: Slots,
+    /// Elements of sends and receives.
+    pub(crate) sge: (u32, u32),
+    /// Bytes of inline data.
+    pub(crate) inline: u32,
     pub(crate) sq: Map,
     /// Its own, or the shared one it draws from.
     pub(crate) rq: Map,
@@ -165,37 +171,48 @@ impl Context {
 
     /// A queue pair of `kind` (`enum ib_uverbs_qp_type`) with `entries` of each queue.
     pub(crate) fn try_qp(&self, kind: u8, pd: u32, cq: u32, entries: u32, sge: u32) -> Result<Answer, Errno> {
-        self.try_qp_of(kind, pd, cq, entries, sge, None)
+        self.try_qp_of(kind, pd, cq, entries, (sge, 0), None)
     }
 
-    fn try_qp_of(
+    /// The same with so many bytes of inline data, and a shared receive queue, perhaps.
+    pub(crate) fn try_qp_of(
         &self,
         kind: u8,
         pd: u32,
         cq: u32,
         entries: u32,
-        sge: u32,
+        (sge, inline): (u32, u32),
         srq: Option<Srq>,
     ) -> Result<Answer, Errno> {
-        let command = Command::with_answer(Number::CreateQp, 32 + 48).u64(0x88);
+        let command = Command::with_answer(Number::CreateQp, 32 + 56).u64(0x88);
         let command = command
             .u32(pd)
             .u32(cq)
             .u32(cq)
             .u32(srq.map_or(0, |srq| srq.handle));
-        let command = command.u32(entries).u32(entries).u32(sge).u32(sge).u32(0);
+        let command = command.u32(entries).u32(entries).u32(sge).u32(sge).u32(inline);
         self.run(command.u8(0).u8(kind).u8(u8::from(srq.is_some())).u8(0))
     }
 
     pub(crate) fn qp(&self, kind: u8, pd: u32, cq: u32, entries: u32) -> Result<Qp> {
-        self.qp_of(kind, pd, cq, entries, None)
+        self.qp_of(kind, pd, cq, entries, (1, 0), None)
     }
 
-    /// A queue pair that draws from a shared receive queue, perhaps.
-    pub(crate) fn qp_of(&self, kind: u8, pd: u32, cq: u32, entries: u32, srq: Option<Srq>) -> Result<Qp> {
+    /// A queue pair whose entries have room for so many elements and so many bytes of inline data, and that draws from a
+    /// shared receive queue, perhaps.
+    pub(crate) fn qp_of(
+        &self,
+        kind: u8,
+        pd: u32,
+        cq: u32,
+        entries: u32,
+        room: (u32, u32),
+        srq: Option<Srq>,
+    ) -> Result<Qp> {
         let answer = self
-            .try_qp_of(kind, pd, cq, entries, 1, srq)
+            .try_qp_of(kind, pd, cq, entries, room, srq)
             .context("CREATE_QP")?;
+        let slots = |at: usize| Slots::of(answer.u32(at)).context("slots of another size");
         let map =
             |(offset, bytes)| Map::new(&self.ring, offset, bytes).context("map a queue of a queue pair");
         let place = |at: usize| (answer.u64(at), answer.u64(at + 8));
@@ -210,6 +227,10 @@ impl Context {
             ep,
             sq_depth: answer.u32(36),
             rq_depth: srq.map_or(own, |srq| srq.depth),
+            sq_slots: slots(44)?,
+            rq_slots: slots(80)?,
+            sge: (answer.u32(16), answer.u32(20)),
+            inline: answer.u32(24),
             sq: map(place(48))?,
             rq: map(srq.map_or_else(|| place(64), |srq| srq.place))?,
             receives: srq.map_or(ep, |srq| srq.name),

@@ -9,7 +9,7 @@ use crate::states::{Change, Kind, PATIENT, QKEY};
 use crate::traffic::{INBOX, succeeded};
 
 /// A datagram queue pair that sends to the peer's; the handle, and the peer.
-fn datagrams(me: &mut Party, peer: &mut Peer) -> Result<(u32, Place)> {
+pub(crate) fn datagrams(me: &mut Party, peer: &mut Peer) -> Result<(u32, Place)> {
     let (mine, other) = (me.make(Kind::Ud, 0)?, peer.make(Kind::Ud, 0)?);
     peer.connect_to(mine.gid, mine.number)?;
     me.connect(other.target(), PATIENT)?;

@@ -6,6 +6,7 @@ mod command;
 mod context;
 mod datagrams;
 mod endure;
+mod lists;
 mod map;
 mod objects;
 mod party;
@@ -120,6 +121,13 @@ fn together() -> Checks<Together> {
         shared::rc_last_receives_are_told,
         shared::rc_corrupt_queues_are_told,
         datagrams::ud_does_not_speak_for_the_kernel,
+        lists::rc_sends_gather_and_receives_scatter,
+        lists::rc_writes_gather_and_reads_scatter,
+        lists::rc_keys_of_all_pieces_are_checked,
+        lists::rc_inline_data_arrives,
+        lists::uc_lists_and_inline_data_arrive,
+        lists::ud_headers_lie_across_pieces,
+        lists::ud_datagrams_that_are_too_long_are_so_here,
     ]
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use anyhow::{Context as _, Result, ensure};
 use rustix::io::Errno;
 use rustix::mm::ProtFlags;
-use usb4_ring_abi::{ABI_VERSION, uapi};
+use usb4_ring_abi::{ABI_VERSION, MAX_INLINE, MAX_PIECES, uapi};
 
 use crate::command::{Command, Number};
 use crate::context::{Context, PORT, call, gid, open, port_file};
@@ -33,6 +33,8 @@ pub(crate) fn the_device_says_what_a_client_may_have(device: &str) -> Result<()>
     for (what, at, want) in [
         ("max_qp", 52, info.max_eps),
         ("max_qp_wr", 56, info.max_depth),
+        ("max_sge", 64, MAX_PIECES),
+        ("max_sge_rd", 68, MAX_PIECES),
         ("max_cq", 72, info.max_cqs),
         ("max_cqe", 76, info.max_depth),
         ("max_mr", 80, info.max_mrs),
@@ -98,9 +100,31 @@ pub(crate) fn queues_have_limits(device: &str) -> Result<()> {
     )?;
     refused(
         "too many elements",
-        context.try_qp(rc, pd, cq.handle, 1, 2),
+        context.try_qp(rc, pd, cq.handle, 1, MAX_PIECES + 1),
         Errno::INVAL,
     )?;
+    refused(
+        "too much inline data",
+        context.try_qp_of(rc, pd, cq.handle, 1, (1, MAX_INLINE + 1), None),
+        Errno::INVAL,
+    )?;
+    // What is asked for is rounded up to the slots it takes, and said.
+    for (room, sge, inline) in [
+        ((1, 0), (1, 1), 0),
+        ((1, 1), (4, 1), 64),
+        ((3, 0), (4, 4), 64),
+        ((5, 200), (16, 8), 256),
+        ((MAX_PIECES, MAX_INLINE), (16, 16), 256),
+    ] {
+        let qp = context.qp_of(rc, pd, cq.handle, 4, room, None)?;
+        ensure!(
+            (qp.sge, qp.inline) == (sge, inline),
+            "{room:?} were asked for, and are {:?} and {}",
+            qp.sge,
+            qp.inline
+        );
+        context.destroy_qp(qp.handle)?;
+    }
     let qp = context.qp(rc, pd, cq.handle, 5)?;
     ensure!((qp.sq_depth, qp.rq_depth) == (8, 8), "queues of 5 are others");
     ensure!(
@@ -141,7 +165,7 @@ pub(crate) fn shared_queues_have_limits_and_are_not_destroyed_in_use(device: &st
         let said = context.try_xsrq(pd, cq.handle, kind).map(drop);
         ensure!(said.is_err(), "a queue of kind {kind}: {said:?}");
     }
-    let qp = context.qp_of(Kind::Rc as u8, pd, cq.handle, 8, Some(srq))?;
+    let qp = context.qp_of(Kind::Rc as u8, pd, cq.handle, 8, (1, 0), Some(srq))?;
     refused("a queue in use", context.destroy_srq(srq.handle), Errno::BUSY)?;
     refused("a domain in use", context.dealloc_pd(pd), Errno::BUSY)?;
     context.destroy_qp(qp.handle)?;
@@ -369,7 +393,7 @@ pub(crate) fn contexts_leave_nothing(device: &str) -> Result<()> {
         let (pd, cq) = (context.pd()?, context.cq(64, -1)?);
         context.qp(Kind::Rc as u8, pd, cq.handle, 64)?;
         let srq = context.srq(pd, 64)?;
-        context.qp_of(Kind::Ud as u8, pd, cq.handle, 64, Some(srq))?;
+        context.qp_of(Kind::Ud as u8, pd, cq.handle, 64, (1, 0), Some(srq))?;
         let buffer = Map::buffer(1 << 16, ProtFlags::READ | ProtFlags::WRITE)?;
         context.reg(pd, buffer.address(), 1 << 16, ALL)?;
         ensure!(context.ring.as_raw_fd() > 2, "a strange descriptor");

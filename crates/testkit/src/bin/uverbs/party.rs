@@ -2,7 +2,7 @@
 //! host's (`peer.rs`).
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use rustix::mm::ProtFlags;
 use serde::{Deserialize, Serialize};
 use usb4_ring_abi::{
-    CONSUMER_WORD, Entry, FLAGS_WORD, NEED_WAKEUP, Op, PRODUCER_WORD, Rqe, Sqe, sqe_flags, uapi,
+    CONSUMER_WORD, Entry, FLAGS_WORD, NEED_WAKEUP, Op, PRODUCER_WORD, Piece, RQE_WORDS, Rqe, SQE_WORDS,
+    Slots, Sqe, sqe_flags, uapi,
 };
 
 use crate::context::{Context, Cq, Gid, Mr, Qp, Srq, gid};
@@ -23,6 +24,9 @@ const HANG: Duration = Duration::from_secs(30);
 
 /// Entries of every queue.
 const DEPTH: u32 = 64;
+
+/// Elements and bytes of inline data of an entry: more is asked for than one has in itself.
+const ROOM: (u32, u32) = (5, 100);
 
 /// Where entries of a queue begin.
 const ENTRIES: usize = 32;
@@ -83,6 +87,8 @@ pub(crate) enum Request {
         at: usize,
         len: u32,
     },
+    /// To post one into several places.
+    ReceiveList(Vec<(usize, u32)>),
     /// To wait for a completion.
     Await,
     /// Whether there is none.
@@ -206,6 +212,7 @@ impl Party {
             Request::Make { kind, access } => return Ok(Reply::Made(self.make(kind, access)?)),
             Request::Connect { gid, number } => self.connect(To { gid, number }, PATIENT)?,
             Request::Receive { at, len } => self.receive(at, len)?,
+            Request::ReceiveList(ref places) => self.receive_list(places)?,
             Request::Await => return Ok(Reply::Completion(self.wait()?)),
             Request::Quiet => self.quiet()?,
             Request::Send { len, seed } => {
@@ -279,7 +286,7 @@ impl Party {
         }
         while self.take().is_some() {}
         let (pd, cq) = (self.pd, self.cq.handle);
-        let qp = self.context.qp_of(kind as u8, pd, cq, DEPTH, self.srq)?;
+        let qp = self.context.qp_of(kind as u8, pd, cq, DEPTH, ROOM, self.srq)?;
         (self.sent, self.kind) = (0, kind);
         if self.srq.is_none() {
             self.posted = 0;
@@ -348,13 +355,94 @@ impl Party {
         self.enter(uapi::ENTER_SUBMIT | uapi::ENTER_PROGRESS)
     }
 
+    /// Pieces of the buffer.
+    pub(crate) fn pieces(&self, places: &[(usize, u32)]) -> Vec<Piece> {
+        let piece = |&(at, len): &(usize, u32)| Piece {
+            addr: self.buffer.address() + at as u64,
+            local_key: self.mr.lkey,
+            len,
+        };
+        places.iter().map(piece).collect()
+    }
+
+    /// Posts an entry whose buffer is a list; then writes to its slot.
+    pub(crate) fn post_list(&mut self, entry: &Sqe, pieces: &[Piece]) -> Result<()> {
+        let entry = Sqe {
+            flags: entry.flags | sqe_flags::LIST,
+            local_addr: 0,
+            local_key: u32::try_from(pieces.len())?,
+            len: pieces.iter().map(|piece| piece.len).sum(),
+            ..*entry
+        };
+        self.post_with_slot(&entry, &flat(pieces))
+    }
+
+    /// Posts an entry with what it sends; then writes to its slot.
+    pub(crate) fn post_inline(&mut self, entry: &Sqe, bytes: &[u8]) -> Result<()> {
+        let entry = Sqe {
+            flags: entry.flags | sqe_flags::INLINE,
+            local_addr: 0,
+            local_key: 0,
+            len: u32::try_from(bytes.len())?,
+            ..*entry
+        };
+        let words = bytes.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        });
+        self.post_with_slot(&entry, &words.collect::<Vec<_>>())
+    }
+
+    /// The entry is taken when the call returns, so what happens to the slot afterwards does not matter to it.
+    fn post_with_slot(&mut self, entry: &Sqe, words: &[u64]) -> Result<()> {
+        let index = self.sent;
+        let qp = self.queue_pair()?;
+        let slot = slot(&qp.sq, index, qp.sq_depth, SQE_WORDS, qp.sq_slots)?;
+        ensure!(words.len() <= slot.len(), "the slot is short");
+        for (place, word) in slot.iter().zip(words) {
+            place.store(*word, Ordering::Relaxed);
+        }
+        self.post(entry)?;
+        let qp = self.queue_pair()?;
+        let taken = qp.sq.words()[CONSUMER_WORD].load(Ordering::Acquire);
+        if taken > index {
+            let slot = self::slot(&qp.sq, index, qp.sq_depth, SQE_WORDS, qp.sq_slots)?;
+            for place in slot {
+                place.store(0x5a5a_5a5a_5a5a_5a5a, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn receive(&mut self, at: usize, len: u32) -> Result<()> {
-        let entry = Rqe {
-            user_data: self.posted,
+        self.post_receive(Rqe {
             addr: self.buffer.address() + at as u64,
             local_key: self.mr.lkey,
             len,
             ..Rqe::default()
+        })
+    }
+
+    fn receive_list(&mut self, places: &[(usize, u32)]) -> Result<()> {
+        let (pieces, qp) = (self.pieces(places), self.queue_pair()?);
+        let slot = slot(&qp.rq, self.posted, qp.rq_depth, RQE_WORDS, qp.rq_slots)?;
+        let words = flat(&pieces);
+        ensure!(words.len() <= slot.len(), "the slot is short");
+        for (place, word) in slot.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+        self.post_receive(Rqe {
+            len: pieces.iter().map(|piece| piece.len).sum(),
+            reserved: pieces.len() as u64,
+            ..Rqe::default()
+        })
+    }
+
+    fn post_receive(&mut self, entry: Rqe) -> Result<()> {
+        let entry = Rqe {
+            user_data: self.posted,
+            ..entry
         };
         let qp = self.queue_pair()?;
         put(&qp.rq, self.posted, qp.rq_depth, &entry, 4)?;
@@ -497,6 +585,18 @@ fn put(map: &Map, index: u64, depth: u32, entry: &impl Entry, words: usize) -> R
         .get(ENTRIES + words * at..)
         .context("the queue is short")?;
     entry.store(place).context("the queue is short")
+}
+
+/// The slot of an entry, behind all entries.
+fn slot(map: &Map, index: u64, depth: u32, words: usize, slots: Slots) -> Result<&[AtomicU64]> {
+    let at = usize::try_from(index & u64::from(depth - 1))?;
+    let from = ENTRIES + words * depth as usize + slots.words() * at;
+    let slot = map.words().get(from..from + slots.words());
+    slot.context("the queue has no slots")
+}
+
+fn flat(pieces: &[Piece]) -> Vec<u64> {
+    pieces.iter().flat_map(|piece| piece.to_words()).collect()
 }
 
 /// The immediate data of a SEND or WRITE.
