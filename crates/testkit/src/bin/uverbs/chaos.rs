@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rustix::io::{FdFlags, fcntl_setfd};
-use usb4_ring_abi::{CONSUMER_WORD, FLAGS_WORD, PRODUCER_WORD, uapi};
+use usb4_ring_abi::{
+    CONSUMER_WORD, ENTRIES_WORD, FLAGS_WORD, PIECE_WORDS, PRODUCER_WORD, Piece, RQE_WORDS, Rqe, SQE_WORDS,
+    Sqe, sqe_flags, uapi,
+};
 
 use crate::command::{COMMANDS, Command};
 use crate::context::{Context, Cq, Mr, Qp, Srq};
@@ -149,9 +152,10 @@ impl Loot {
         for _ in 0..=rng.below(3) {
             let kind = rng.kind();
             let srq = loot.srq.filter(|_| rng.next() & 1 == 0);
+            let room = [(1, 0), (4, 0), (16, 256)][rng.below(3)];
             let qp = loot
                 .context
-                .qp_of(kind as u8, pd, loot.cq.handle, 16, (1, 0), srq)?;
+                .qp_of(kind as u8, pd, loot.cq.handle, 16, room, srq)?;
             let _ = modify(&loot.context, qp.handle, &Change::init(kind, ALL));
             let gid = crate::context::gid(device)?;
             let number = qp.number;
@@ -179,7 +183,7 @@ pub(crate) fn be_hostile(device: &str, seed: u64) -> Result<()> {
         let Some(loot) = all.get_mut(chosen) else {
             bail!("the device cannot be opened");
         };
-        match rng.below(11) {
+        match rng.below(12) {
             0 | 1 => scribble(&mut rng, loot),
             2 => wild_entries(&mut rng, loot),
             3 => wild_commands(&mut rng, loot),
@@ -189,6 +193,7 @@ pub(crate) fn be_hostile(device: &str, seed: u64) -> Result<()> {
             7 => undermine(&mut rng, loot),
             8 => outlive(loot)?,
             9 => drop(all.swap_remove(chosen)),
+            10 => wild_lists(&mut rng, loot),
             _ if rng.below(8) == 0 => return Err(become_another(device, &mut rng, loot)),
             _ => all.clear(),
         }
@@ -250,7 +255,7 @@ fn wild_entries(rng: &mut Rng, loot: &Loot) {
         let address = loot.memory.address() + rng.next() % MEMORY as u64;
         let entry = [
             // An operation, flags, and an address handle.
-            rng.number() & 0x0003_0000_ff07,
+            rng.number() & 0x0003_0000_ff3f,
             rng.next(),
             address,
             u64::from(key) | u64::from(len) << 32,
@@ -267,6 +272,84 @@ fn wild_entries(rng: &mut Rng, loot: &Loot) {
         }
         let name = [qp.ep, qp.receives][rng.below(2)];
         enter(rng, loot, name);
+    }
+}
+
+/// Posts lists and inline data that are nearly right, and writes to their slots while they are under way.
+fn wild_lists(rng: &mut Rng, loot: &Loot) {
+    let Some(qp) = loot.qp(rng) else { return };
+    for _ in 0..20 {
+        let sends = rng.next() & 1 == 0;
+        let (queue, depth, slots, entry) = if sends {
+            (&qp.sq, qp.sq_depth, qp.sq_slots, SQE_WORDS)
+        } else {
+            (&qp.rq, qp.rq_depth, qp.rq_slots, RQE_WORDS)
+        };
+        let words = queue.words();
+        let Some(producer) = words.get(PRODUCER_WORD) else {
+            return;
+        };
+        let index = producer.load(Ordering::Relaxed) % u64::from(depth);
+        let index = usize::try_from(index).unwrap_or(0);
+        let slot = ENTRIES_WORD + entry * depth as usize + slots.words() * index;
+        let slot = words.get(slot..slot + slots.words()).unwrap_or_default();
+        let count = rng.below(slots.pieces() as usize + 1);
+        let mut sum = 0;
+        for place in slot.chunks_exact(PIECE_WORDS).take(count) {
+            let len = rng.u32() % 5000;
+            sum += len;
+            let piece = Piece {
+                addr: loot.memory.address() + rng.next() % MEMORY as u64,
+                local_key: if rng.below(20) == 0 {
+                    rng.u32()
+                } else {
+                    loot.mr.lkey
+                },
+                len,
+            };
+            for (word, value) in place.iter().zip(piece.to_words()) {
+                word.store(value, Ordering::Relaxed);
+            }
+        }
+        let len = if rng.below(10) == 0 { rng.u32() } else { sum };
+        let inline = rng.below(3) == 0;
+        let flags = if inline {
+            sqe_flags::INLINE
+        } else {
+            sqe_flags::LIST
+        };
+        let place = words.iter().skip(ENTRIES_WORD + entry * index);
+        let values = if sends {
+            let sqe = Sqe {
+                op: 1 + rng.byte() % 3,
+                flags: flags | rng.byte() & 3,
+                local_key: if inline {
+                    0
+                } else {
+                    u32::try_from(count).unwrap_or(0)
+                },
+                len: if inline { len % 300 } else { len },
+                args: [loot.memory.address(), u64::from(loot.mr.rkey), 0, 0],
+                ..Sqe::default()
+            };
+            sqe.to_words().to_vec()
+        } else {
+            let rqe = Rqe {
+                len,
+                reserved: count as u64,
+                ..Rqe::default()
+            };
+            rqe.to_words().to_vec()
+        };
+        for (word, value) in place.zip(values) {
+            word.store(value, Ordering::Relaxed);
+        }
+        producer.fetch_add(1, Ordering::Release);
+        enter(rng, loot, qp.ep);
+        if let Some(word) = slot.get(rng.below(slot.len().max(1))) {
+            word.store(rng.number(), Ordering::Relaxed);
+        }
+        enter(rng, loot, qp.ep);
     }
 }
 
