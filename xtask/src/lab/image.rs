@@ -32,6 +32,7 @@ const PROGRAMS: &[&str] = &[
     "usr/bin/ib_send_lat",
     "usr/bin/ib_write_bw",
     "usr/bin/ib_write_lat",
+    "usr/bin/ibv_asyncwatch",
     "usr/bin/ibv_devices",
     "usr/bin/ibv_devinfo",
     "usr/bin/ibv_rc_pingpong",

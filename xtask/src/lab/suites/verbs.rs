@@ -171,7 +171,7 @@ fn counters(lab: &mut Lab) -> Result<Outcome> {
     seen(format!("{} counters", said.lines().count()))
 }
 
-/// The port follows the link: down without the cable, active with it, and no faster than that.
+/// The port follows the link: down without the cable, active with it, and no faster than that. Programs of libibverbs are told.
 fn port(lab: &mut Lab) -> Result<Outcome> {
     let state = format!("cat {PORT}/state");
     let until = |guest: &Guest, wanted: &str| {
@@ -195,15 +195,27 @@ fn port(lab: &mut Lab) -> Result<Outcome> {
     if gigabits.is_none_or(|rate| rate <= 0.0 || rate * 1000.0 > mbps) {
         bail!("the port says {rate}, and its cable carries {mbps} Mb/s");
     }
+    let told = |guest: &Guest, wanted: &str| {
+        let condition = format!("grep -q '{wanted}' /tmp/async.log");
+        guest.until(&condition, SETTLE).context(wanted.to_string())
+    };
+    lab.guest(0)?
+        .sh("setsid ibv_asyncwatch -d usb4_0 > /tmp/async.log 2>&1 < /dev/null & echo $! > /tmp/async.pid")?;
+    told(lab.guest(0)?, "async event FD")?;
     let from = rdma::ends(lab);
     lab.control("unplug 0")?;
     rdma::down(lab, &from)?;
     until(lab.guest(0)?, "1: DOWN")?;
+    told(lab.guest(0)?, "(10), port 1")?;
     let from = rdma::ends(lab);
     lab.control("plug 0")?;
     rdma::up(lab, &from)?;
     until(lab.guest(0)?, "4: ACTIVE")?;
-    seen(format!("{rate}; down without the cable, active with it"))
+    told(lab.guest(0)?, "(9), port 1")?;
+    lab.guest(0)?.sh("kill $(cat /tmp/async.pid)")?;
+    seen(format!(
+        "{rate}; down without the cable, active with it, and ibv_asyncwatch is told"
+    ))
 }
 
 /// A process that has one of every object.
