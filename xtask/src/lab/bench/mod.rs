@@ -1,6 +1,7 @@
 //! `cargo xtask lab bench`: RDMA between two guests, with what it costs on the emulated host routers.
 //!
-//! RXE over thunderbolt_net and our module run in the same guests, one after the other for each test. Times are those of an
+//! RXE over thunderbolt_net and our module run in the same guests, one after the other for each test; our module through the
+//! ring API, or through verbs by the same programs as RXE. Times are those of an
 //! emulated processor: only ratios within one run, and counts, mean anything. The emulator's counters are cleared before
 //! each test, and nothing but the test crosses the cable until they are read, so the counts are the test's own.
 
@@ -11,8 +12,9 @@ mod rows;
 mod stock;
 
 use super::binary;
+use super::perftest::USB4;
 use super::session::{Lab, Plan};
-use super::suites::{net, rdma};
+use super::suites::{net, programs, rdma, verbs};
 use crate::interrupt;
 use crate::load::Load;
 use crate::ui::{Task, Verdict};
@@ -28,6 +30,9 @@ pub(crate) struct Args {
     /// Measure only what the stock kernel has: RXE over thunderbolt_net, and the network itself.
     #[arg(long)]
     stock: bool,
+    /// Measure our module through verbs, by the programs that measure RXE, and not through the ring API.
+    #[arg(long, conflicts_with = "stock")]
+    verbs: bool,
     /// Only tests with TEXT in their names.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -45,8 +50,48 @@ pub(crate) struct Args {
 /// What moderates interrupts: nothing, so that each event is one at once; or the controller, as the driver has set it.
 const MODES: [(&str, &str); 2] = [("unthrottled", "off"), ("throttled", "on")];
 
+/// How our module is measured beside RXE.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ours {
+    /// Not at all.
+    Not,
+    /// `usb4ctl bench`.
+    Ring,
+    /// perftest.
+    Verbs,
+}
+
+impl Ours {
+    fn of(args: &Args) -> Ours {
+        match (args.stock, args.verbs) {
+            (true, _) => Ours::Not,
+            (_, true) => Ours::Verbs,
+            _ => Ours::Ring,
+        }
+    }
+
+    /// What tables call it.
+    fn name(self) -> &'static str {
+        match self {
+            Ours::Not => "",
+            Ours::Ring => "usb4_rdma",
+            Ours::Verbs => "usb4_0",
+        }
+    }
+
+    /// The file of the tables.
+    fn file(self) -> &'static str {
+        match self {
+            Ours::Not => "lab/bench-stock.md",
+            Ours::Ring => "lab/bench.md",
+            Ours::Verbs => "lab/bench-verbs.md",
+        }
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
     let began = Load::now()?;
+    let ours = Ours::of(args);
     let only = args.only.as_deref().unwrap_or_default();
     let rows: Vec<Row> = rows::all(args.quick, args.stock)
         .into_iter()
@@ -66,33 +111,29 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
             "## {mode}: kernel {}, topology {fabric}\n\n",
             lab.kernel.release
         ));
-        if args.stock {
+        if ours == Ours::Not {
             report.push_str(&report::counted(&tests, |test| &test.stock));
         } else {
-            let budgets = report::budgets(&tests);
+            let budgets = report::budgets(&tests, ours);
             missed += budgets.missed;
             wanted += budgets.all;
             report.push_str(&budgets.text);
             report.push_str("RXE over thunderbolt_net:\n\n");
             report.push_str(&report::counted(&tests, |test| &test.stock));
-            report.push_str("usb4_rdma:\n\n");
-            report.push_str(&report::counted(&tests, |test| &test.ring));
+            report.push_str(&format!("{}:\n\n", ours.name()));
+            report.push_str(&report::counted(&tests, |test| &test.ours));
         }
         let complaints = lab.complaints()?;
         complaints.iter().for_each(|line| say!("{line}"));
         failures += complaints.len();
-        let results = tests.iter().flat_map(|test| test.stock.iter().chain(&test.ring));
+        let results = tests.iter().flat_map(|test| test.stock.iter().chain(&test.ours));
         failures += results.filter(|result| result.is_err()).count();
     }
     say!("{report}");
-    let file = work().join(if args.stock {
-        "lab/bench-stock.md"
-    } else {
-        "lab/bench.md"
-    });
+    let file = work().join(ours.file());
     std::fs::write(&file, &report).with_context(|| format!("write {}", file.display()))?;
     let busy = began.warn()?.map_or(String::new(), |busy| format!(" ({busy})"));
-    let budgets = if args.stock {
+    let budgets = if ours == Ours::Not {
         String::new()
     } else {
         format!("{missed} of {wanted} budgets missed, ")
@@ -114,6 +155,7 @@ fn start(args: &Args, mode: &str, fabric: &str) -> Result<Lab> {
         plan.module = true;
         let program = binary::build("usb4ctl", "usb4ctl")?;
         plan.files.push(("usr/bin/usb4ctl".to_string(), program));
+        programs::plan(&mut plan)?;
     }
     let mut lab = Lab::start(&plan)?;
     net::up(&mut lab)?;
@@ -125,6 +167,7 @@ fn start(args: &Args, mode: &str, fabric: &str) -> Result<Lab> {
     }
     if !args.stock {
         rdma::prepare(&mut lab)?;
+        lab.guests().iter().try_for_each(verbs::load_verbs)?;
     }
     Ok(lab)
 }
@@ -139,8 +182,12 @@ fn measure(lab: &mut Lab, args: &Args, mode: &str, rows: Vec<Row>) -> Result<Vec
         for test in &mut tests {
             task.tick();
             test.stock.push(stock::measure(lab, &test.row));
-            if let (Row::Rdma(rdma), false) = (&test.row, args.stock) {
-                test.ring.push(ring::measure(lab, rdma));
+            if let Row::Rdma(rdma) = &test.row {
+                match Ours::of(args) {
+                    Ours::Not => {}
+                    Ours::Ring => test.ours.push(ring::measure(lab, rdma)),
+                    Ours::Verbs => test.ours.push(stock::perftest(lab, USB4, rdma)),
+                }
             }
             interrupt::check()?;
             step += 1;

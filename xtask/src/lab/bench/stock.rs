@@ -3,7 +3,7 @@
 use super::Measured;
 use super::counts;
 use super::rows::{Rdma, Row, Shape};
-use crate::lab::perftest::{RXE, Server};
+use crate::lab::perftest::{Device, RXE, Server};
 use crate::lab::session::Lab;
 use crate::lab::suites::net;
 use anyhow::Result;
@@ -15,7 +15,7 @@ pub(super) fn measure(lab: &mut Lab, row: &Row) -> Result<Measured> {
             value: net::iperf3(lab.guest(0)?, lab.guest(1)?, *reverse, 3)?,
             counts: None,
         }),
-        Row::Rdma(rdma) => rxe(lab, rdma),
+        Row::Rdma(rdma) => perftest(lab, RXE, rdma),
     }
 }
 
@@ -30,12 +30,12 @@ fn ping(lab: &mut Lab, flood: bool) -> Result<Measured> {
     })
 }
 
-/// perftest's handshake goes beside the cable.
-fn rxe(lab: &mut Lab, rdma: &Rdma) -> Result<Measured> {
+/// RDMA by perftest, whose handshake goes beside the cable.
+pub(super) fn perftest(lab: &mut Lab, device: Device, rdma: &Rdma) -> Result<Measured> {
     let test = rdma.perftest();
     lab.control("clear")?;
     let (client, server) = (lab.guest(0)?, lab.guest(1)?);
-    let result = Server::start(server, RXE, &test)?.run(client)?;
+    let result = Server::start(server, device, &test)?.run(client)?;
     let value = match rdma.shape {
         Shape::Latency => result.typical_us()?,
         Shape::Bandwidth { .. } => result.mib_per_second()?,

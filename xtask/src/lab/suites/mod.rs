@@ -14,7 +14,7 @@ mod load;
 mod more;
 pub(crate) mod net;
 mod power;
-mod programs;
+pub(super) mod programs;
 mod pyverbs;
 mod rails;
 mod random;
@@ -22,7 +22,7 @@ pub(super) mod rdma;
 mod skeleton;
 mod stock;
 mod unloaded;
-mod verbs;
+pub(super) mod verbs;
 
 use super::debug_kernel::Kind;
 use super::session::{Lab, Plan};

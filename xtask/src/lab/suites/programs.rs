@@ -36,7 +36,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const PROVIDER: &str = "usr/lib/x86_64-linux-gnu/libibverbs/libusb4-rdmav34.so";
 
 /// Adds our provider to what guests get.
-pub(super) fn plan(plan: &mut Plan) -> Result<()> {
+pub(in crate::lab) fn plan(plan: &mut Plan) -> Result<()> {
     let folder = provider::verbs_folder()?;
     let files = [
         (PROVIDER, "libusb4-rdmav34.so"),

@@ -87,7 +87,7 @@ fn load(lab: &mut Lab) -> Result<()> {
     lab.guests().iter().try_for_each(load_verbs)
 }
 
-fn load_verbs(guest: &Guest) -> Result<()> {
+pub(in crate::lab) fn load_verbs(guest: &Guest) -> Result<()> {
     let script = "modprobe $(cat /sys/devices/platform/usb4_rdma_ib/modalias) && modprobe ib_uverbs &&
                   [ -e /sys/class/infiniband/usb4_0 ] && [ -e /dev/infiniband/uverbs0 ]";
     guest.sh_for(script, SETTLE).map(drop)
