@@ -28,30 +28,26 @@ impl<H: Home> Device<H> {
         half.copy((tx.id, false), slot, sqe.len, content, acquire, release)
     }
 
-    /// The list of a queue pair's receive, the one last peeked, if it has one: `None` in it, if that is not right.
-    #[inline]
+    /// The list of a queue pair's receive, the one last peeked; `None` if it is not right.
     pub(crate) fn receive_list(
         &self,
         slot: &EndpointSlot<H>,
         rx: &Rx<H>,
         rqe: &Rqe,
-    ) -> Result<Option<Option<MemAt>>, NakCode> {
-        if rqe.pieces() == 0 {
-            return Ok(None);
-        }
+    ) -> Result<Option<MemAt>, NakCode> {
         match self.copy_receive_list(rx, rqe) {
             Ok(at) => {
                 let nothing = MemAt {
                     mem: MemRef(0),
                     offset: 0,
                 };
-                Ok(Some(Some(at.unwrap_or(nothing))))
+                Ok(Some(at.unwrap_or(nothing)))
             }
             Err(NoList::Yet) => {
                 self.attend(slot, rx.id, STARVED);
                 Err(NakCode::Rnr)
             }
-            Err(NoList::Because(_)) => Ok(Some(None)),
+            Err(NoList::Because(_)) => Ok(None),
         }
     }
 

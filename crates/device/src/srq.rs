@@ -260,6 +260,30 @@ impl<H: Home> Device<H> {
         if drawer.needed > rqe.len {
             return Err(NakCode::Length);
         }
+        if rqe.pieces() != 0 {
+            return self.draw_list(slot, drawer, queue, rx, rqe);
+        }
+        let who = (drawer.id, drawer.cq, drawer.op_flags);
+        let cookie = match self.reserve_for(slot, who, &rqe) {
+            Err(NakCode::Rnr) if drawer.kind != QpKind::Rc => return Err(NakCode::Resource),
+            other => other?,
+        };
+        rx.rq.advance();
+        rx.rq.release();
+        let at = self.receive_buffer(rx, &rqe);
+        Ok(Drawn { rqe, cookie, at })
+    }
+
+    /// The same of one that has a list, which is there until it is taken off the queue.
+    #[inline(never)]
+    fn draw_list(
+        &self,
+        slot: &EndpointSlot<H>,
+        drawer: &Drawer,
+        queue: &EndpointSlot<H>,
+        rx: &mut Rx<H>,
+        rqe: Rqe,
+    ) -> Result<Drawn, NakCode> {
         let without = |none| match none {
             NakCode::Rnr if drawer.kind != QpKind::Rc => NakCode::Resource,
             other => other,
@@ -267,7 +291,7 @@ impl<H: Home> Device<H> {
         let list = self.receive_list(queue, rx, &rqe).map_err(without)?;
         let who = (drawer.id, drawer.cq, drawer.op_flags);
         let cookie = self.reserve_for(slot, who, &rqe).map_err(|none| {
-            if let Some(Some(at)) = list {
+            if let Some(at) = list {
                 // SAFETY: the queue's half of its endpoint is locked.
                 unsafe { self.release_mem(at.mem) };
             }
@@ -275,11 +299,11 @@ impl<H: Home> Device<H> {
         })?;
         rx.rq.advance();
         rx.rq.release();
-        let at = match list {
-            Some(list) => list,
-            None => self.receive_buffer(rx, &rqe),
-        };
-        Ok(Drawn { rqe, cookie, at })
+        Ok(Drawn {
+            rqe,
+            cookie,
+            at: list,
+        })
     }
 
     /// The next receive, for a queue pair that drops what it has none for.
