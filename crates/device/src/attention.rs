@@ -2,7 +2,7 @@
 
 use usb4_engine::{Nanos, Slab};
 
-use crate::endpoint::{DRAINS, EndpointSlot, FAILED, HUNGRY, QUEUED, RETRY, STARVED, SWEEP};
+use crate::endpoint::{BARRIER, DRAINS, EndpointSlot, FAILED, HUNGRY, QUEUED, RETRY, STARVED, SWEEP};
 use crate::sync::Ordering;
 use crate::{Device, DeviceError, EndpointId, Home};
 
@@ -85,7 +85,9 @@ impl<H: Home> Device<H> {
             let Some(slot) = self.endpoints.get(usize::from(index)) else {
                 continue;
             };
-            let why = slot.attention.fetch_and(HUNGRY | DRAINS, Ordering::AcqRel);
+            // The rest says what others are to look for.
+            let rest = HUNGRY | DRAINS | BARRIER;
+            let why = slot.attention.fetch_and(rest, Ordering::AcqRel);
             let Some(ep) = slot.id() else { continue };
             if why & FAILED != 0 {
                 progress |= self.flush(slot, ep, now);

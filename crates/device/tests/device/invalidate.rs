@@ -235,3 +235,35 @@ fn an_owner_that_names_no_region_of_its_own_is_in_error() {
         assert_eq!(a.outcomes(), [(2, CqeStatus::Invalid), (3, flushed)], "{kind:?}");
     }
 }
+
+#[test]
+fn an_owner_invalidates_though_its_queue_pair_has_waited_for_something_else_meanwhile() {
+    let mut world = World::new();
+    let (mut a, mut b) = world.qp_pair(QpKind::Rc);
+    let (ka, kb) = (keys(&world, &a), keys(&world, &b));
+    // A message that waits for a receive of the peer's, and what waits for it.
+    a.post(send(1, ka, BASE, 8));
+    a.post(local_inv(2, ka.remote));
+    world.submit(&mut a);
+    world.settle();
+    // Messages of the peer's, until one waits for room for completions.
+    for _ in 0..8 {
+        for name in 0..8 {
+            a.receive(100 + name, ka, BASE, 8);
+            b.post(send(name, kb, BASE, 8));
+        }
+        world.submit(&mut a);
+        world.submit(&mut b);
+        world.settle();
+        b.poll();
+    }
+    b.receive(50, kb, BASE, 8);
+    world.submit(&mut b);
+    world.settle();
+    let mut mine = Vec::new();
+    for _ in 0..4 {
+        mine.extend(a.outcomes().into_iter().filter(|(name, _)| *name < 100));
+        world.settle();
+    }
+    assert_eq!(mine, [(1, CqeStatus::Ok), (2, CqeStatus::Ok)]);
+}
