@@ -68,7 +68,22 @@ impl ListsSlot {
         self.lists.with(|cell| unsafe { (*cell).as_ref() })
     }
 
-    /// Nobody finds the lists here from now on.
+    /// The same for who fills a frame: what is in it by now goes to the peer, so it is filled to the end, whatever becomes of
+    /// the endpoint meanwhile.
+    ///
+    /// # Safety
+    /// The caller is in the copy phase of a link, in which [`Self::get`] has found the lists of `ep`, and is in it for as long
+    /// as it uses the result.
+    #[inline]
+    pub(crate) unsafe fn get_again(&self, ep: u32) -> Option<&Lists> {
+        if ep == 0 {
+            return None;
+        }
+        // SAFETY: they were there in this phase; who has taken the name away since waits for its end before it takes them out.
+        self.lists.with(|cell| unsafe { (*cell).as_ref() })
+    }
+
+    /// Nobody finds the lists here from now on, but who has found them in a copy phase that is still on.
     pub(crate) fn hide(&self, ep: EndpointId) {
         let _ = self
             .name

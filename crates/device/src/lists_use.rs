@@ -121,8 +121,10 @@ impl<H: Home> Device<H> {
     pub(crate) fn gather_list(&self, slot: TxSlot, seg: &Seg, port: &H::Port, phase: &CopyPhase<'_>) {
         let Seg { at: to, len, .. } = *seg;
         let Source::Mem(at) = seg.source else { return };
-        // SAFETY: the copy phase is on.
-        let Some(lists) = (unsafe { self.lists_of(owner_of(at.mem)) }) else {
+        let ep = owner_of(at.mem);
+        let place = self.lists.get(EndpointId(ep).index());
+        // SAFETY: frames are gathered in the phase in which they are composed, after the engine has asked whether the list lives.
+        let Some(lists) = place.and_then(|place| unsafe { place.get_again(ep) }) else {
             return;
         };
         lists.parts(at, len.into(), |part, begin, len| {

@@ -91,6 +91,8 @@ pub(crate) struct TestHome {
     pub(crate) events: Mutex<Vec<(EndpointId, QpEvent)>>,
     /// Completion queues that were corrupted.
     pub(crate) bad_cqs: AtomicU32,
+    /// How often somebody has waited for another thread's turn.
+    pub(crate) relaxed: AtomicU32,
 }
 
 impl TestHome {
@@ -100,6 +102,7 @@ impl TestHome {
             idle: AtomicU32::new(0),
             events: Mutex::default(),
             bad_cqs: AtomicU32::new(0),
+            relaxed: AtomicU32::new(0),
         }
     }
 }
@@ -128,6 +131,7 @@ impl Home for TestHome {
     }
 
     fn relax(&self) {
+        self.relaxed.fetch_add(1, Ordering::Relaxed);
         std::thread::yield_now();
     }
 
@@ -162,6 +166,8 @@ pub(crate) struct TestPort {
     pub(crate) sent: Mutex<VecDeque<(TxSlot, Vec<u8>)>>,
     pub(crate) received: Mutex<Vec<Vec<u8>>>,
     pub(crate) free: Mutex<Vec<RxToken>>,
+    /// What happens, once, when the head of a frame has been written, without locks, whose payload is to follow.
+    pub(crate) at_head: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl TestPort {
@@ -171,6 +177,7 @@ impl TestPort {
             sent: Mutex::default(),
             received: Mutex::new(vec![Vec::new(); config.rx_tokens as usize]),
             free: Mutex::new((0..config.rx_tokens).rev().map(RxToken).collect()),
+            at_head: Mutex::default(),
         }
     }
 
@@ -183,6 +190,11 @@ impl Port<Memory> for TestPort {
     fn write(&self, slot: TxSlot, at: u16, bytes: &[u8]) {
         self.slots.lock().unwrap()[usize::from(slot.0)][usize::from(at)..][..bytes.len()]
             .copy_from_slice(bytes);
+        if at == 40 && HELD.get() == 0 {
+            if let Some(happen) = self.at_head.lock().unwrap().take() {
+                happen();
+            }
+        }
     }
 
     fn gather(&self, slot: TxSlot, at: u16, len: u16, mem: &Memory, offset: u64) {

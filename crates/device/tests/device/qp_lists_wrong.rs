@@ -1,5 +1,8 @@
 //! Lists of buffers and inline data: what is wrong with them, when there are too many, and what ends under way.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use usb4_device::{Access, EndpointKind, Keys, QpKind, QpState};
 use usb4_ring_abi::{CqeStatus, Op, Piece, Slots, Sqe, sqe_flags};
 
@@ -294,5 +297,49 @@ fn a_queue_pair_that_goes_gives_back_what_its_lists_held() {
                 assert_eq!(world.device(qp).deregister(qp.client, keys.local), Ok(true));
             }
         }
+    }
+}
+
+#[test]
+fn a_frame_that_is_being_filled_when_its_queue_pair_goes_is_filled_with_what_was_posted() {
+    for inline in [false, true] {
+        let mut world = World::new();
+        let (mut a, b) = world.qp_pair_with(QpKind::Rc, SLOTS);
+        let bytes = pattern(3_000);
+        let ((_, ka), (theirs, kb)) = (memory(&world, &a, &bytes), memory(&world, &b, &[0xaa; 3_000]));
+        if inline {
+            // Behind enough of others for the link's lock to be given up.
+            for at in 0..15 {
+                let to = (BASE + 100 * at, kb.remote);
+                let from = 100 * at as usize;
+                a.post_inline(rma(Op::Write, at, ANY, 0, 0, to), &bytes[from..from + 100]);
+            }
+        } else {
+            let list = pieces_of(ka, BASE, &[1_000, 2_000]);
+            a.post_list(rma(Op::Write, 1, ANY, 0, 0, (BASE, kb.remote)), &list);
+        }
+        let device = Arc::clone(&world.sides[0].device);
+        let (client, ep) = (a.client, a.ep);
+        let (send, destroyed) = std::sync::mpsc::channel();
+        let go = move || {
+            let its = Arc::clone(&device);
+            let destroy = move || send.send(its.destroy_endpoint(client, ep, 0)).unwrap();
+            std::thread::spawn(destroy);
+            // It waits for this turn, and has done all that it does before.
+            while device.home().relaxed.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+        };
+        *world.sides[0].port.at_head.lock().unwrap() = Some(Box::new(go));
+        world.submit(&mut a);
+        world.settle();
+        let happened = world.sides[0].port.at_head.lock().unwrap().is_none();
+        assert!(happened, "no frame was filled without the lock");
+        assert_eq!(destroyed.recv(), Ok(Ok(())));
+        world.settle();
+        let seen = theirs.bytes();
+        let wrong = (0..3_000).find(|at| seen[*at] != 0xaa && seen[*at] != bytes[*at]);
+        assert_eq!(wrong, None, "inline: {inline}");
+        assert_eq!(world.device(&a).deregister(a.client, ka.local), Ok(true));
     }
 }
