@@ -365,6 +365,11 @@ impl<H: Home> EndpointSlot<H> {
         }
     }
 
+    /// Whether all that is posted on its queues is flushed.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state(), EndpointState::Error | EndpointState::Killed)
+    }
+
     /// A queue pair's state.
     pub(crate) fn qp_state(&self) -> QpState {
         match self.state() {

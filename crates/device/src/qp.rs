@@ -526,6 +526,7 @@ impl<H: Home> Device<H> {
             rx.op_flags = marks;
             rx.peer = None;
             rx.qkey = 0;
+            slot.attention.fetch_and(!DRAINS, Ordering::AcqRel);
             rx.rq.disarm();
             if rx.rq.clear().is_err() {
                 self.kill(slot, qp);
@@ -539,11 +540,14 @@ impl<H: Home> Device<H> {
 
     /// A queue pair in error flushes receives as they are posted: its client is asked to say so.
     pub(crate) fn drain_receives(&self, slot: &EndpointSlot<H>, qp: EndpointId) {
-        slot.attention.fetch_or(DRAINS, Ordering::AcqRel);
         let armed = {
             let mut rx = slot.rx.lock();
-            let rx = rx.as_mut().filter(|rx| rx.id == qp);
-            rx.is_none_or(|rx| rx.rq.arm().unwrap_or(true))
+            // It may have been reset meanwhile.
+            let rx = rx.as_mut().filter(|rx| rx.id == qp && slot.is_over());
+            rx.is_none_or(|rx| {
+                slot.attention.fetch_or(DRAINS, Ordering::AcqRel);
+                rx.rq.arm().unwrap_or(true)
+            })
         };
         if !armed {
             // One came between.

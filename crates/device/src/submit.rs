@@ -233,10 +233,14 @@ impl<H: Home> Device<H> {
             let Some(tx) = tx.as_mut().filter(|tx| tx.id == ep) else {
                 return false;
             };
+            // Whoever resets it says so before it takes this lock: what is of its next life is left alone.
+            if !slot.is_over() {
+                return false;
+            }
             self.close_flows(&mut tx.handles, now);
+            self.close_target(ep, now);
+            self.stop_drawing(slot, ep);
         }
-        self.close_target(ep, now);
-        self.stop_drawing(slot, ep);
         let drained = self.drain_sq(slot, ep, now).any;
         drained | self.flush_receives(slot, ep)
     }
@@ -537,7 +541,7 @@ impl<H: Home> Device<H> {
 
     fn flush_posted(&self, slot: &EndpointSlot<H>, ep: EndpointId, number: u32) -> bool {
         let mut guard = slot.rx.lock();
-        let Some(rx) = guard.as_mut().filter(|rx| rx.id == ep) else {
+        let Some(rx) = guard.as_mut().filter(|rx| rx.id == ep && slot.is_over()) else {
             return false;
         };
         let mut count = 0_u32;

@@ -84,6 +84,9 @@ unsafe impl RawLock for CountedLock {
     }
 }
 
+/// What another thread does at that moment, for a test.
+pub(crate) type Happening = Box<dyn FnOnce() + Send>;
+
 /// A home without threads.
 pub(crate) struct TestHome {
     random: AtomicU64,
@@ -93,6 +96,8 @@ pub(crate) struct TestHome {
     pub(crate) bad_cqs: AtomicU32,
     /// How often somebody has waited for another thread's turn.
     pub(crate) relaxed: AtomicU32,
+    /// What happens, once, when a client is woken.
+    pub(crate) at_wake: Mutex<Option<Happening>>,
 }
 
 impl TestHome {
@@ -103,6 +108,7 @@ impl TestHome {
             events: Mutex::default(),
             bad_cqs: AtomicU32::new(0),
             relaxed: AtomicU32::new(0),
+            at_wake: Mutex::default(),
         }
     }
 }
@@ -128,6 +134,9 @@ impl Home for TestHome {
     fn wake(&self, waker: &Self::Waker) {
         HELD_AT_WAKE.set(HELD_AT_WAKE.get().max(HELD.get()));
         waker.fetch_add(1, Ordering::Relaxed);
+        if let Some(happen) = self.at_wake.lock().unwrap().take() {
+            happen();
+        }
     }
 
     fn relax(&self) {
@@ -167,7 +176,7 @@ pub(crate) struct TestPort {
     pub(crate) received: Mutex<Vec<Vec<u8>>>,
     pub(crate) free: Mutex<Vec<RxToken>>,
     /// What happens, once, when the head of a frame has been written, without locks, whose payload is to follow.
-    pub(crate) at_head: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    pub(crate) at_head: Mutex<Option<Happening>>,
 }
 
 impl TestPort {

@@ -1,6 +1,9 @@
 //! Queue pairs: errors, on both sides of a connection.
 
-use usb4_device::{Access, Keys, QpAttr, QpEvent, QpKind, QpState, RegionConfig};
+use std::sync::Arc;
+use std::time::Duration;
+
+use usb4_device::{Access, EndpointState, Keys, QpAttr, QpEvent, QpKind, QpState, RegionConfig};
 use usb4_ring_abi::{CqeStatus, FLAGS_WORD, NEED_WAKEUP, Op, PRODUCER_WORD};
 
 use crate::home::Memory;
@@ -353,4 +356,54 @@ fn an_unreliable_connection_drops_what_the_peer_does_not_take() {
     world.submit(&mut a);
     world.settle();
     assert_eq!(a.outcomes(), [(8, CqeStatus::Ok)]);
+}
+
+#[test]
+fn a_queue_pair_that_is_reset_while_it_is_flushed_begins_anew() {
+    let mut world = World::new();
+    let (mut a, b) = world.qp_pair(QpKind::Rc);
+    let (ka, kb) = (keys(&world, &a), keys(&world, &b));
+    a.receive(10, ka, BASE, 8);
+    let unknown = Keys {
+        local: ka.local ^ 1 << 20,
+        ..ka
+    };
+    a.post(send(1, unknown, BASE, 8));
+    world.submit(&mut a);
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Protection)]);
+    // Its owner learns of the receive's end, and has reset it before whoever flushes it gets on.
+    assert_eq!(a.cq.arm(), Ok(true));
+    let (device, client, ep) = (Arc::clone(&world.sides[0].device), a.client, a.ep);
+    let (done, was_reset) = std::sync::mpsc::channel();
+    let reset = move || {
+        let its = Arc::clone(&device);
+        std::thread::spawn(move || {
+            let attr = QpAttr {
+                state: Some(QpState::Reset),
+                ..QpAttr::default()
+            };
+            done.send(its.modify_qp(client, ep, &attr, 0)).unwrap();
+        });
+        while device.endpoint_state(client, ep) != Ok(EndpointState::Reset) {
+            std::thread::yield_now();
+        }
+        // Until it waits for the receive queue.
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    *world.sides[0].device.home().at_wake.lock().unwrap() = Some(Box::new(reset));
+    world.sides[0].service(world.now);
+    assert_eq!(was_reset.recv(), Ok(Ok(())));
+    assert_eq!(a.outcomes(), [(10, CqeStatus::Flushed)]);
+    // What is received from then on is not flushed.
+    world.to(&b, QpState::Reset);
+    world.connect_qp(&a, &b);
+    world.connect_qp(&b, &a);
+    let mut b = b;
+    a.receive(11, ka, BASE, 8);
+    world.submit(&mut a);
+    b.post(send(2, kb, BASE, 8));
+    world.submit(&mut b);
+    world.settle();
+    assert_eq!(a.outcomes(), [(11, CqeStatus::Ok)]);
+    assert_eq!(b.outcomes(), [(2, CqeStatus::Ok)]);
 }
