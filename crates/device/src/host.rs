@@ -110,7 +110,7 @@ impl<'a, H: Home> LinkHost<'a, H> {
         let (id, place) = split_cookie(cookie);
         let Some(slot) = self.device.cq(id) else { return };
         let ended = slot.with(id, |cq| {
-            let mut op = cq.end(place)?;
+            let op = cq.end(place)?;
             if op.flags & BEGUN != 0 {
                 if let Some(slot) = self.device.endpoint(EndpointId(op.ep)) {
                     slot.end();
@@ -118,20 +118,24 @@ impl<'a, H: Home> LinkHost<'a, H> {
             }
             let mut cqe = cqe(&op);
             let mut failed = None;
-            let mut solicits = false;
+            let (mut hidden, mut solicits) = (op.flags & UNSIGNALED != 0, false);
             if op.flags & (CONNECTED | QP) != 0 {
+                // Copies, so that others' need not be in memory.
+                let (mut op, mut settled) = (op, cqe);
                 if op.flags & CONNECTED != 0 {
-                    failed = self.device.settle_connected(EndpointId(op.ep), &mut cqe);
+                    failed = self.device.settle_connected(EndpointId(op.ep), &mut settled);
                 } else {
-                    failed = self.device.settle_qp(&mut op, &mut cqe);
-                    let failure = cqe.status != CqeStatus::Ok.code();
-                    solicits = failure || cqe.flags & cqe_flags::SOLICITED != 0;
+                    failed = self.device.settle_qp(&mut op, &mut settled);
+                    hidden = op.flags & UNSIGNALED != 0;
+                    let failure = settled.status != CqeStatus::Ok.code();
+                    solicits = failure || settled.flags & cqe_flags::SOLICITED != 0;
                 }
+                cqe = settled;
             } else if cqe.status == CqeStatus::Gone.code() {
                 let ep = EndpointId(op.ep);
                 failed = self.device.endpoint(ep).map(|slot| (slot, ep, SWEEP));
             }
-            let shown = op.flags & UNSIGNALED == 0 || cqe.status != CqeStatus::Ok.code();
+            let shown = !hidden || cqe.status != CqeStatus::Ok.code();
             if shown {
                 cq.push(&cqe);
                 if solicits {
@@ -313,22 +317,15 @@ impl<H: Home> Host for LinkHost<'_, H> {
         } else {
             OpCode::Send
         };
-        self.complete(done.cookie, |op| {
-            let cqe = Cqe {
-                user_data: op.user_data,
-                op: code.code(),
-                status: status(done.status).code(),
-                flags,
-                len: done.len,
-                value: done.imm.unwrap_or(0),
-                src: target.src,
-                ep: 0,
-            };
-            if op.flags & QP == 0 {
-                cqe
-            } else {
-                self.device.received_by_qp(op, target, &done, cqe)
-            }
+        self.complete(done.cookie, |op| Cqe {
+            user_data: op.user_data,
+            op: code.code(),
+            status: status(done.status).code(),
+            flags,
+            len: done.len,
+            value: done.imm.unwrap_or(0),
+            src: target.src,
+            ep: 0,
         });
     }
 

@@ -1,11 +1,8 @@
 //! Queue pairs, receiving: whose requests they take, which receives, and how these complete.
 
-use usb4_engine::{
-    Admission, EpAddr, Host as _, MemAt, MemRef, NakCode, NodeId, Receive, ReceiveDone, Status, Target,
-};
+use usb4_engine::{Admission, EpAddr, Host as _, MemAt, MemRef, NakCode, NodeId, Receive, Target};
 use usb4_ring_abi::{Cqe, CqeStatus, Op as OpCode, cqe_flags};
 
-use crate::cq::Op;
 use crate::endpoint::{EndpointSlot, FAILED, Rx};
 use crate::host::LinkHost;
 use crate::qp_send::word;
@@ -149,15 +146,15 @@ impl<H: Home> LinkHost<'_, H> {
 }
 
 impl<H: Home> Device<H> {
-    /// What a receive of a queue pair's completes with.
-    #[inline(never)]
-    pub(crate) fn received_by_qp(&self, op: &Op, target: Target, done: &ReceiveDone, cqe: Cqe) -> Cqe {
-        let mut cqe = Cqe { src: 0, ..cqe };
+    /// What a receive of a queue pair's completes with, in place of what another's would: `value` is the word that came with
+    /// the message, `src` the name of its source.
+    pub(crate) fn received_by_qp(&self, kind: QpKind, slot: &EndpointSlot<H>, cqe: &mut Cqe) {
+        let done = cqe.status == CqeStatus::Ok.code();
+        let word = cqe.value;
+        cqe.value = word & u64::from(u32::MAX);
         cqe.flags &= !cqe_flags::IMM;
-        let word = done.imm.unwrap_or(0);
-        let kind = QpKind::of(op.flags);
-        let invalidated = word & word::INVALIDATE != 0 && kind == Some(QpKind::Rc) && !done.write;
-        if invalidated && done.status == Status::Ok {
+        let sent = cqe.flags & cqe_flags::WRITE_IMM == 0;
+        if word & word::INVALIDATE != 0 && kind == QpKind::Rc && sent && done {
             cqe.flags |= cqe_flags::INVALIDATED;
         } else if word & word::IMM != 0 {
             cqe.flags |= cqe_flags::IMM;
@@ -165,15 +162,12 @@ impl<H: Home> Device<H> {
         if word & word::SOLICITED != 0 {
             cqe.flags |= cqe_flags::SOLICITED;
         }
-        cqe.value = word & u64::from(u32::MAX);
-        if kind == Some(QpKind::Ud) && done.status == Status::Ok {
+        let src = core::mem::take(&mut cqe.src);
+        if kind == QpKind::Ud && done {
             cqe.len = cqe.len.saturating_add(GRH);
-            if let Some(slot) = self.endpoint(EndpointId(op.ep)) {
-                let src = self.source(slot.client(), target.src);
-                cqe.src = src.map_or(0, |src| src.ep);
-            }
+            let src = self.source(slot.client(), src);
+            cqe.src = src.map_or(0, |src| src.ep);
         }
-        cqe
     }
 
     /// A request for a queue pair was refused for good: that of a reliable connection is in error then.

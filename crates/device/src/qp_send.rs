@@ -156,6 +156,7 @@ impl<H: Home> Device<H> {
         cqe.ep = ep.number();
         let received = cqe.flags & cqe_flags::RECV != 0;
         if received {
+            self.received_by_qp(kind, slot, cqe);
             self.end_drawing(slot, ep);
         }
         if matches!(state, EndpointState::Error | EndpointState::Killed) {
