@@ -2,7 +2,7 @@
 
 use usb4_engine::{Nanos, Slab};
 
-use crate::endpoint::{BARRIER, DRAINS, EndpointSlot, FAILED, HUNGRY, QUEUED, RETRY, STARVED, SWEEP};
+use crate::endpoint::{BARRIER, DRAINS, EndpointSlot, FAILED, HUNGRY, QUEUED, RETRY, STARVED, SWEEP, TOLD};
 use crate::sync::Ordering;
 use crate::{Device, DeviceError, EndpointId, Home};
 
@@ -86,7 +86,7 @@ impl<H: Home> Device<H> {
                 continue;
             };
             // The rest says what others are to look for.
-            let rest = HUNGRY | DRAINS | BARRIER;
+            let rest = HUNGRY | DRAINS | BARRIER | TOLD;
             let why = slot.attention.fetch_and(rest, Ordering::AcqRel);
             let Some(ep) = slot.id() else { continue };
             if why & FAILED != 0 {

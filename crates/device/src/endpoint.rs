@@ -35,6 +35,9 @@ pub(crate) const DRAINS: u32 = 128;
 /// queue's lock.
 pub(crate) const BARRIER: u32 = 256;
 
+/// The client of a queue pair has been told that its peer is there: whoever comes again makes no news.
+pub(crate) const TOLD: u32 = 512;
+
 /// What an endpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

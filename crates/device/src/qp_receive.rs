@@ -3,10 +3,11 @@
 use usb4_engine::{Admission, EpAddr, Host as _, MemAt, MemRef, NakCode, NodeId, Receive, Target};
 use usb4_ring_abi::{Cqe, CqeStatus, Op as OpCode, cqe_flags};
 
-use crate::endpoint::{EndpointSlot, FAILED, Rx};
+use crate::endpoint::{EndpointSlot, FAILED, Rx, TOLD};
 use crate::host::LinkHost;
 use crate::qp_send::word;
 use crate::srq::{Drawer, Drawn};
+use crate::sync::Ordering;
 use crate::{Device, EndpointId, EndpointState, Home, QpEvent, QpKind, QpState};
 
 /// Bytes in front of a datagram: a global route header.
@@ -62,7 +63,7 @@ impl<H: Home> LinkHost<'_, H> {
         if peer.is_none() || self.device.source(slot.client(), target.src) != peer {
             return Err(NakCode::Gone);
         }
-        if state == QpState::Rtr {
+        if state == QpState::Rtr && slot.attention.fetch_or(TOLD, Ordering::AcqRel) & TOLD == 0 {
             self.device
                 .home
                 .qp_event(slot.client(), EndpointId(target.ep), QpEvent::Established);

@@ -147,6 +147,28 @@ fn a_stranger_who_was_early_is_refused_when_the_peer_is_known() {
 }
 
 #[test]
+fn a_peer_that_comes_again_and_again_is_told_of_once() {
+    let mut world = World::new();
+    let (mut a, b) = (world.qp(0, QpKind::Rc), world.qp(1, QpKind::Rc));
+    let (ka, kb) = (memory(&world, &a).1, memory(&world, &b).1);
+    for life in 0..2 {
+        world.to_rtr(&b, &a);
+        for name in 0..3 {
+            world.connect_qp(&a, &b);
+            a.post(rma(Op::Write, name, ka, BASE, 8, (BASE, kb.remote)));
+            world.submit(&mut a);
+            world.settle();
+            assert_eq!(a.outcomes(), [(name, CqeStatus::Ok)]);
+            world.to(&a, QpState::Reset);
+            world.settle();
+        }
+        assert_eq!(world.events(&b), [QpEvent::Established], "life {life}");
+        world.to(&b, QpState::Reset);
+        world.settle();
+    }
+}
+
+#[test]
 fn sends_wait_until_a_queue_pair_may_send_and_finish_where_it_may_no_longer() {
     let mut world = World::new();
     let (mut a, mut b) = (world.qp(0, QpKind::Rc), world.qp(1, QpKind::Rc));
