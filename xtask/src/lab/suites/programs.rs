@@ -132,11 +132,11 @@ pub(super) fn between(client: &Guest, server: &Guest, command: &str, port: u16) 
 
 /// What perftest does on each change.
 const FEW: &[&str] = &[
-    "ib_write_lat -s 8 -n 200",
+    "ib_write_lat -s 200 -n 200 -I 200",
     "ib_write_lat -s 64 -n 200 -c UC",
     "ib_read_lat -s 4096 -n 100",
     "ib_send_lat -s 64 -n 200",
-    "ib_send_lat -s 64 -n 200 -c UC",
+    "ib_send_lat -s 64 -n 200 -c UC -I 64",
     "ib_send_lat -s 1024 -n 200 -c UD",
     "ib_send_lat -s 64 -n 100 -e --use_old_post_send",
     "ib_atomic_lat -n 100",
@@ -203,6 +203,19 @@ fn all() -> Vec<String> {
         }
     }
     tests.extend(["FETCH_AND_ADD", "CMP_AND_SWAP"].map(|kind| format!("ib_atomic_bw -n 100 -A {kind}")));
+    for operation in ["send", "write"] {
+        for transport in transports(operation) {
+            for (size, inline) in [(8, 64), (64, 64), (200, 200), (256, 256)] {
+                let common = format!("-s {size} -n 100 -c {transport} -I {inline}");
+                tests.push(format!("ib_{operation}_lat {common}"));
+                tests.push(format!("ib_{operation}_bw {common} -q 2 -l 10"));
+            }
+            // Longer than what is inline.
+            tests.push(format!(
+                "ib_{operation}_bw -s 1024 -n 100 -c {transport} -I 64 -b"
+            ));
+        }
+    }
     for more in ["-c RC -q 8 -b", "-c UD -q 2", "-c RC -q 32"] {
         tests.push(format!("ib_send_bw -s 4096 -n 100 --use-srq {more}"));
     }
@@ -255,6 +268,7 @@ mod tests {
             "ib_write_bw -s 1048576 -n 20 -c UC -q 2",
             "ib_read_bw -s 8 -n 100 -c RC -l 10",
             "ib_atomic_lat -n 100 -c RC",
+            "ib_send_lat -s 200 -n 100 -c UD -I 200",
         ] {
             assert!(all.iter().any(|test| test == wanted), "{wanted}");
         }
