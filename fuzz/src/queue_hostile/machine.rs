@@ -77,8 +77,8 @@ impl Home for FuzzHome {
         Self::at(mem, offset, |old| (old == compare).then_some(swap))
     }
 
-    fn store(&self, mem: &Memory, offset: u64, value: u64) {
-        Self::at(mem, offset, |_| Some(value));
+    fn write(&self, mem: &Memory, offset: u64, bytes: &[u8]) {
+        lock(mem)[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 }
 
