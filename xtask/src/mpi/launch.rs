@@ -1,4 +1,4 @@
-//! How each MPI is installed, started, and made to use one libfabric provider and nothing else.
+//! How each MPI is installed, started, and made to use one libfabric provider and nothing else, or UCX over verbs.
 
 use crate::debian;
 use crate::lab::shared;
@@ -10,6 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+/// What a name in place of a libfabric provider's begins with: UCX, which Open MPI has, over these of its transports.
+pub(crate) const UCX: &str = "ucx:";
 
 /// An MPI that runs over libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -49,7 +52,7 @@ pub(crate) struct Installed {
 /// One run.
 pub(crate) struct Job<'a> {
     pub(crate) ranks: u32,
-    /// A libfabric provider: `usb4`, `tcp`, `shm`.
+    /// A libfabric provider: `usb4`, `tcp`, `shm`; or [`UCX`] with transports.
     pub(crate) provider: &'a str,
     /// Folder of `libusb4-fi.so`, for provider `usb4`.
     pub(crate) provider_folder: Option<&'a Path>,
@@ -238,16 +241,28 @@ impl Installed {
         command
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command.args([
-            "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "btl", "self,ofi",
-        ]);
+        let transports = job.provider.strip_prefix(UCX);
+        if let Some(transports) = transports {
+            command
+                .env("UCX_NET_DEVICES", "usb4_0:1")
+                .env("UCX_TLS", transports);
+            // Without these it is left alone on devices that it does not know.
+            command.args(["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any"]);
+            command.args(["--mca", "pml_ucx_devices", "any", "--mca", "btl", "self"]);
+        } else {
+            command.args([
+                "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "btl", "self,ofi",
+            ]);
+        }
         command.args(["--bind-to", if job.pinned { "core" } else { "none" }]);
         if self.mpi == Mpi::Openmpi {
             command.env(
                 "LD_LIBRARY_PATH",
                 format!("{}:{}", abi.display(), self.prefix.join("lib").display()),
             );
-            command.args(["--mca", "opal_common_ofi_provider_include", job.provider]);
+            if transports.is_none() {
+                command.args(["--mca", "opal_common_ofi_provider_include", job.provider]);
+            }
             if job.hosts.is_empty() {
                 command.args(["--map-by", ":OVERSUBSCRIBE"]);
             } else {
@@ -274,6 +289,10 @@ mod tests {
     use super::*;
 
     fn line(mpi: Mpi, ranks: u32, hosts: &[&str]) -> String {
+        line_over("usb4", mpi, ranks, hosts)
+    }
+
+    fn line_over(provider: &str, mpi: Mpi, ranks: u32, hosts: &[&str]) -> String {
         let installed = Installed {
             mpi,
             prefix: "/mpi".into(),
@@ -284,7 +303,7 @@ mod tests {
         let hosts: Vec<String> = hosts.iter().map(|host| host.to_string()).collect();
         let job = Job {
             ranks,
-            provider: "usb4",
+            provider,
             provider_folder: None,
             device: "soft:a",
             program: "IMB-MPI1",
@@ -313,5 +332,12 @@ mod tests {
             let here = line(mpi, 2, &[]);
             assert!(!here.contains("host") && !here.contains(shared::RSH), "{here}");
         }
+    }
+
+    #[test]
+    fn open_mpi_over_ucx_has_nothing_of_libfabric() {
+        let line = line_over("ucx:rc_v", Mpi::Openmpi, 2, &["guest0", "guest1"]);
+        assert!(line.contains("--mca pml ucx "), "{line}");
+        assert!(!line.contains("ofi"), "{line}");
     }
 }

@@ -197,15 +197,31 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
 
 /// Runs a short job with Open MPI on each number of ranks, in guests that are ready for jobs; what was checked.
 pub(crate) fn in_guests(lab: &Lab, ranks: &[u32]) -> Result<String> {
-    with_guests(lab, |bench| {
-        let mut total = Checked::default();
-        for &ranks in ranks {
-            let (_, checked) = bench.job(&short(ranks, &short_args(ranks)), None)?;
-            ensure!(checked.is_right(), "Open MPI on {ranks} ranks: {checked}");
-            total.add(&checked);
-        }
-        Ok(format!("Open MPI: {total}"))
-    })
+    with_guests(lab, |bench| short_jobs(bench, ranks))
+}
+
+/// The same over UCX and verbs, by UCX's `transports`: guests have the device `usb4_0` and its provider.
+pub(crate) fn ucx_in_guests(lab: &Lab, transports: &str, ranks: &[u32]) -> Result<String> {
+    let installed = launch::install(Mpi::Openmpi)?;
+    let bench = Bench {
+        installed: &installed,
+        name: format!("openmpi-ucx-{transports}"),
+        provider: &format!("{}{transports}", launch::UCX),
+        provider_folder: None,
+        device: String::new(),
+        place: Place::guests(lab),
+    };
+    short_jobs(&bench, ranks)
+}
+
+fn short_jobs(bench: &Bench<'_>, ranks: &[u32]) -> Result<String> {
+    let mut total = Checked::default();
+    for &ranks in ranks {
+        let (_, checked) = bench.job(&short(ranks, &short_args(ranks)), None)?;
+        ensure!(checked.is_right(), "Open MPI on {ranks} ranks: {checked}");
+        total.add(&checked);
+    }
+    Ok(format!("Open MPI: {total}"))
 }
 
 /// Runs a job with a rank in each guest, of which the first and the last have no cable to each other; what it says of it.

@@ -4,6 +4,7 @@
 //! whether they have anything to complain about. A check that fails leaves guests in an unknown state, so the rest of
 //! its group gets new ones.
 
+mod applications;
 mod chroot;
 mod clock;
 mod fault_script;

@@ -1,8 +1,10 @@
-//! More stock software on `usb4_0`: what uses verbs, and is run from the tree (`chroot.rs`).
+//! More stock software on `usb4_0`: what uses verbs, and is run from the tree (`chroot.rs`) or, Open MPI, from this machine's
+//! folders.
 
 use super::Tag::Full;
-use super::{Check, Group, Outcome, Tag, chroot, programs, pyverbs};
+use super::{Check, Group, Outcome, Tag, applications, chroot, pyverbs, verbs};
 use crate::lab::session::{Lab, Plan};
+use crate::lab::shared;
 use anyhow::Result;
 
 pub(super) const GROUP: Group = Group {
@@ -10,7 +12,12 @@ pub(super) const GROUP: Group = Group {
     topology: "pair,lanes=1",
     plan,
     prepare,
-    checks: &[check("pyverbs", Full, pyverbs::itself)],
+    checks: &[
+        check("pyverbs", Full, pyverbs::itself),
+        check("mpi-over-ucx", Full, applications::mpi),
+        check("ucx", Full, applications::ucx),
+        check("libfabric", Full, applications::libfabric),
+    ],
 };
 
 const fn check(name: &'static str, tag: Tag, run: fn(&mut Lab) -> Result<Outcome>) -> Check {
@@ -23,6 +30,7 @@ fn plan(plan: &mut Plan) {
 }
 
 fn prepare(lab: &mut Lab) -> Result<()> {
-    programs::prepare(lab)?;
+    verbs::prepare(lab)?;
+    shared::meet(lab)?;
     chroot::prepare(lab)
 }
