@@ -387,7 +387,7 @@ fn a_queue_pair_that_is_reset_while_it_is_flushed_begins_anew() {
         while device.endpoint_state(client, ep) != Ok(EndpointState::Reset) {
             std::thread::yield_now();
         }
-        // Until it waits for the receive queue.
+        // Time for it to get to the receive queue's lock; without it the test would show less, and not fail.
         std::thread::sleep(Duration::from_millis(20));
     };
     *world.sides[0].device.home().at_wake.lock().unwrap() = Some(Box::new(reset));

@@ -232,7 +232,7 @@ fn power_lost(lab: &mut Lab) -> Result<Outcome> {
     let one = lab.guest(0)?;
     rdma::network(one)?;
     one.sh(&format!(
-        "setsid usb4-uverbs --connect {address} --endure > /tmp/endure.log 2>&1 < /dev/null &"
+        "setsid usb4-uverbs --connect {address} --endure > /tmp/endure.log 2>&1 < /dev/null & echo $! > /tmp/endure.pid"
     ))?;
     rails::moves(lab.parts().1, 0, MOVING)?;
     lab.reboot(1)?;
@@ -248,5 +248,7 @@ fn power_lost(lab: &mut Lab) -> Result<Outcome> {
     one.until("[ $(grep -c ^moving /tmp/endure.log) = 2 ]", SETTLE)
         .with_context(|| format!("after {lost:?}"))?;
     rails::moves(lab.parts().1, 0, MOVING)?;
+    lab.guest(0)?.sh("kill -KILL $(cat /tmp/endure.pid)")?;
+    stop_serving(lab.guest(1)?)?;
     seen(format!("{lost:?}; it has booted again, and they are connected"))
 }
