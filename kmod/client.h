@@ -160,12 +160,14 @@ struct u4_ep_spec {
  * struct u4_srq_spec - a shared receive queue of verbs to be made
  * @pd: its protection domain, not 0
  * @depth: entries
+ * @slot: bytes of the slots behind them, or 0
  * @event: see &u4_ep.event
  * @context: see &u4_ep.event
  */
 struct u4_srq_spec {
 	u32 pd;
 	u32 depth;
+	u32 slot;
 	void (*event)(void *context, u32 event);
 	void *context;
 };

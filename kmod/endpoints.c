@@ -235,18 +235,29 @@ struct u4_ep *u4_srq_make(struct u4_client *client,
 	ep->event = spec->event;
 	ep->context = spec->context;
 	INIT_WORK(&ep->work, event_work);
-	ep->rq = u4_queue_new(client, USB4_CORE_QUEUE_RQ, spec->depth, 0,
-			      &ep->rq_number);
+	ep->bytes = usb4_core_ep_size(0, 0, 0, spec->depth, spec->slot);
+	if (!u4_charge(client, ep->bytes)) {
+		ret = -EDQUOT;
+		goto err_free;
+	}
+	ret = -ENOMEM;
+	ep->memory = kvzalloc(ep->bytes, GFP_KERNEL_ACCOUNT);
+	if (!ep->memory)
+		goto err_charge;
+	ep->rq = u4_queue_new(client, USB4_CORE_QUEUE_RQ, spec->depth,
+			      spec->slot, &ep->rq_number);
 	if (IS_ERR(ep->rq)) {
 		ret = PTR_ERR(ep->rq);
-		kfree(ep);
-		return ERR_PTR(ret);
+		goto err_memory;
 	}
 	params = (struct usb4_core_srq_params) {
 		.client = client->id,
 		.pd = spec->pd,
 		.depth = spec->depth,
+		.slot = spec->slot,
 		.rq = u4_queue_lend(ep->rq),
+		.memory = ep->memory,
+		.size = ep->bytes,
 	};
 	ret = usb4_core_create_srq(u4_core, &params, id);
 	if (ret)
@@ -258,6 +269,13 @@ struct u4_ep *u4_srq_make(struct u4_client *client,
 
 err_ep:
 	free_ep(client, ep);
+	return ERR_PTR(ret);
+err_memory:
+	kvfree(ep->memory);
+err_charge:
+	u4_uncharge(client, ep->bytes);
+err_free:
+	kfree(ep);
 	return ERR_PTR(ret);
 }
 

@@ -30,10 +30,6 @@
 /* Address handles that a UD queue pair has room for in the device. */
 #define U4_IB_UD_HANDLES	256
 
-/* Scatter/gather elements of a receive in a shared receive queue. */
-#define U4_IB_MAX_SRQ_SGE	1
-
-
 /**
  * struct u4_ib - the device
  * @ibdev: as the core knows it
@@ -143,12 +139,14 @@ struct u4_ib_qp {
  * @client: whose
  * @id: its name there
  * @depth: its entries
+ * @slot: bytes of the slots behind them, or 0
  */
 struct u4_ib_srq {
 	struct ib_srq ibsrq;
 	struct u4_client *client;
 	u32 id;
 	u32 depth;
+	u32 slot;
 };
 
 /**
@@ -201,6 +199,8 @@ int u4_ib_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
 int u4_ib_req_notify_cq(struct ib_cq *ibcq, enum ib_cq_notify_flags flags);
 
 /* ib_qp.c */
+u32 u4_ib_slot_for(u32 pieces, u32 inline_bytes);
+u32 u4_ib_pieces_in(u32 slot);
 int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		    struct ib_udata *udata);
 int u4_ib_destroy_qp(struct ib_qp *ibqp, struct ib_udata *udata);

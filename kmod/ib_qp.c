@@ -67,18 +67,27 @@ static u32 srq_of(const struct ib_qp_init_attr *init)
 /* The largest slots have room for as much as there may be of either. */
 static_assert(USB4_RING_MAX_PIECES * PIECE == USB4_RING_MAX_INLINE);
 
-/*
- * Slots behind a queue, for entries with more than one element, or inline data.
- * Those of a SEND that is short would have room in its entry, a WRITE's do not.
+/**
+ * u4_ib_slot_for() - the slots behind a queue's entries
+ * @pieces: elements that an entry may have
+ * @inline_bytes: inline data that it may have
+ *
+ * A SEND that is short would have room in its entry, a WRITE would not.
+ *
+ * Return: bytes of each; 0 if there need be none.
  */
-static u32 slot_for(u32 pieces, u32 inline_bytes)
+u32 u4_ib_slot_for(u32 pieces, u32 inline_bytes)
 {
 	u32 list = pieces > 1 ? pieces * PIECE : 0;
 
 	return round_up(max(list, inline_bytes), USB4_RING_SLOT_ALIGN);
 }
 
-static u32 pieces_in(u32 slot)
+/**
+ * u4_ib_pieces_in() - elements that an entry may have
+ * @slot: bytes of the slots behind its queue's entries, or 0
+ */
+u32 u4_ib_pieces_in(u32 slot)
 {
 	return slot ? slot / PIECE : 1;
 }
@@ -127,9 +136,9 @@ int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		.recv_cq = u4_ib_cq(init->recv_cq)->id,
 		.sq_depth = depth_for(init->cap.max_send_wr),
 		.rq_depth = depth_for(init->srq ? 0 : init->cap.max_recv_wr),
-		.sq_slot = slot_for(init->cap.max_send_sge,
+		.sq_slot = u4_ib_slot_for(init->cap.max_send_sge,
 				    init->cap.max_inline_data),
-		.rq_slot = slot_for(init->srq ? 0 : init->cap.max_recv_sge, 0),
+		.rq_slot = u4_ib_slot_for(init->srq ? 0 : init->cap.max_recv_sge, 0),
 		.handles = init->qp_type == IB_QPT_UD ? U4_IB_UD_HANDLES : 1,
 		.pd = u4_ib_pd(ibqp->pd)->number,
 		.srq = srq_of(init),
@@ -142,8 +151,8 @@ int u4_ib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *init,
 		goto err_lock;
 	init->cap.max_send_wr = spec.sq_depth;
 	init->cap.max_recv_wr = init->srq ? 0 : spec.rq_depth;
-	init->cap.max_send_sge = pieces_in(spec.sq_slot);
-	init->cap.max_recv_sge = init->srq ? 0 : pieces_in(spec.rq_slot);
+	init->cap.max_send_sge = u4_ib_pieces_in(spec.sq_slot);
+	init->cap.max_recv_sge = init->srq ? 0 : u4_ib_pieces_in(spec.rq_slot);
 	init->cap.max_inline_data = spec.sq_slot;
 	qp->attr.cap = init->cap;
 	resp.ep = qp->id;

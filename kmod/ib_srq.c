@@ -44,23 +44,26 @@ int u4_ib_create_srq(struct ib_srq *ibsrq, struct ib_srq_init_attr *init,
 	if (ret)
 		return ret;
 	if (!attr->max_wr || attr->max_wr > u4_limits.max_depth ||
-	    attr->max_sge > U4_IB_MAX_SRQ_SGE)
+	    attr->max_sge > USB4_RING_MAX_PIECES)
 		return -EINVAL;
 	spec = (struct u4_srq_spec) {
 		.pd = u4_ib_pd(ibsrq->pd)->number,
 		.depth = roundup_pow_of_two(attr->max_wr),
+		.slot = u4_ib_slot_for(attr->max_sge, 0),
 		.event = tell,
 		.context = srq,
 	};
 	srq->client = context->client;
 	srq->depth = spec.depth;
+	srq->slot = spec.slot;
 	ret = u4_verbs_create_srq(srq->client, &spec, &srq->id, &rq);
 	if (ret)
 		return ret;
 	attr->max_wr = spec.depth;
-	attr->max_sge = U4_IB_MAX_SRQ_SGE;
+	attr->max_sge = u4_ib_pieces_in(spec.slot);
 	resp.srq = srq->id;
 	resp.depth = spec.depth;
+	resp.slot = spec.slot;
 	resp.offset = rq.offset;
 	resp.bytes = rq.bytes;
 	ret = u4_ib_respond(udata, &resp, sizeof(resp));
@@ -93,7 +96,7 @@ int u4_ib_query_srq(struct ib_srq *ibsrq, struct ib_srq_attr *attr)
 	struct u4_ib_srq *srq = u4_ib_srq(ibsrq);
 
 	attr->max_wr = srq->depth;
-	attr->max_sge = U4_IB_MAX_SRQ_SGE;
+	attr->max_sge = u4_ib_pieces_in(srq->slot);
 	return u4_verbs_srq_limit(srq->client, srq->id, &attr->srq_limit);
 }
 

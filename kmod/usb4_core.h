@@ -273,15 +273,20 @@ struct usb4_core_ep_params {
  * @client: whose
  * @pd: its protection domain, not 0
  * @depth: entries
- * @reserved: 0
+ * @slot: bytes of the slots behind its entries
  * @rq: its memory
+ * @memory: a block of usb4_core_ep_size() bytes, without handles or a submission
+ *	queue
+ * @size: bytes of it
  */
 struct usb4_core_srq_params {
 	u32 client;
 	u32 pd;
 	u32 depth;
-	u32 reserved;
+	u32 slot;
 	struct usb4_core_queue rq;
+	u8 *memory;
+	size_t size;
 };
 
 /**
@@ -518,8 +523,9 @@ static_assert(offsetof(struct usb4_core_ep_params, handles) == 72);
 static_assert(offsetof(struct usb4_core_ep_params, pd) == 76);
 static_assert(offsetof(struct usb4_core_ep_params, srq) == 96);
 static_assert(offsetof(struct usb4_core_ep_params, rq_slot) == 108);
-static_assert(sizeof(struct usb4_core_srq_params) == 40);
+static_assert(sizeof(struct usb4_core_srq_params) == 56);
 static_assert(offsetof(struct usb4_core_srq_params, rq) == 16);
+static_assert(offsetof(struct usb4_core_srq_params, memory) == 40);
 static_assert(sizeof(struct usb4_core_mr_params) == 72);
 static_assert(offsetof(struct usb4_core_mr_params, narrow) == 36);
 static_assert(offsetof(struct usb4_core_mr_params, pd) == 60);

@@ -48,6 +48,8 @@ struct usb4_ib_create_srq_resp {
 	__u32	depth;		/* entries; no less than asked for */
 	__aligned_u64 offset;	/* mmap */
 	__aligned_u64 bytes;
+	__u32	slot;		/* bytes of the slots behind its entries, or 0 */
+	__u32	reserved;
 };
 
 /* The host of a GID, for CREATE_AH. */

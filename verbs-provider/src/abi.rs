@@ -45,6 +45,8 @@ pub(crate) struct usb4_ib_create_srq_resp {
     pub(crate) depth: u32,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
+    pub(crate) slot: u32,
+    pub(crate) reserved: u32,
 }
 
 /// A queue pair: its name for `ENTER`, and where to map its queues. One that draws from a shared receive queue has none of
@@ -171,7 +173,7 @@ mod tests {
         structure!(usb4_ib_create_cq_resp: cq, depth, offset, bytes);
         structure!(usb4_ib_create_qp_resp:
             ep, sq_depth, rq_depth, sq_slot, sq_offset, sq_bytes, rq_offset, rq_bytes, rq_slot, reserved);
-        structure!(usb4_ib_create_srq_resp: srq, depth, offset, bytes);
+        structure!(usb4_ib_create_srq_resp: srq, depth, offset, bytes, slot, reserved);
         structure!(usb4_ib_create_ah_resp: node_low, node_high);
         let mut c = format!("#include <stddef.h>\n#include \"{}\"\n", header.display());
         for (expression, value) in &facts {

@@ -194,8 +194,8 @@ impl Open {
     }
 
     /// The slot of the entry that the device has peeked last.
-    pub(crate) fn slot<E: Slotted>(&self, queue: &Consumer<QueueMemory, E>, qp: *mut ibv_qp) -> Vec<u64> {
-        let (sends, receives) = with(self.0, |kernel| kernel.slots[&qp.addr()]);
+    pub(crate) fn slot<E: Slotted, T>(&self, queue: &Consumer<QueueMemory, E>, of: *mut T) -> Vec<u64> {
+        let (sends, receives) = with(self.0, |kernel| kernel.slots[&of.addr()]);
         let slot = queue.slot(if E::SENDS { sends } else { receives }).unwrap();
         slot.iter().map(|word| word.load(Ordering::Relaxed)).collect()
     }
@@ -568,18 +568,22 @@ unsafe extern "C" fn create_srq(
     unsafe {
         let context = (*pd).context;
         let wanted = (*attr).attr.max_wr;
+        let slots = Slots::holding((*attr).attr.max_sge, 0).expect("the kernel refuses that");
         if wanted == 0 {
             return libc::EINVAL;
         }
         let (depth, offset) = with(context, |kernel| {
             let place = kernel.place(wanted.next_power_of_two());
             kernel.queues.insert(srq.addr(), vec![place]);
+            // The only queue there is.
+            kernel.slots.insert(srq.addr(), (slots, slots));
             place
         });
         (*srq).context = context;
-        (*attr).attr.max_wr = depth;
+        ((*attr).attr.max_wr, (*attr).attr.max_sge) = (depth, slots.pieces());
         let ours = &mut (*resp.cast::<SrqResponse>()).ours;
         (ours.srq, ours.depth, ours.offset, ours.bytes) = (9, depth, offset, ROOM);
+        ours.slot = slots.bytes();
     }
     0
 }

@@ -22,6 +22,7 @@ struct Parts {
     shared: Arc<Shared>,
     /// The ring API's name for it.
     name: u32,
+    slots: Slots,
     receives: Mutex<Producer<QueueMemory, Rqe>>,
 }
 
@@ -35,6 +36,7 @@ unsafe fn make(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> Result<*mut ibv
     unsafe {
         let shared = shared((*pd).context)?;
         let library = shared.library;
+        let asked = Slots::holding((*attr).attr.max_sge, 0).ok_or(libc::EINVAL)?;
         let object = Srq::alloc();
         let srq = Srq::verbs(object);
         errno::check((library.create_srq)(
@@ -47,7 +49,7 @@ unsafe fn make(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> Result<*mut ibv
             resp_size,
         ))
         .inspect_err(|_| Srq::free(srq))?;
-        match parts(shared, &resp) {
+        match parts(shared, asked, &resp) {
             Ok(parts) => {
                 Srq::complete(object, parts);
                 Ok(srq)
@@ -63,16 +65,20 @@ unsafe fn make(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> Result<*mut ibv
     }
 }
 
-fn parts(shared: Arc<Shared>, resp: &SrqResponse) -> Result<Parts, c_int> {
+fn parts(shared: Arc<Shared>, asked: Slots, resp: &SrqResponse) -> Result<Parts, c_int> {
     let ours = resp.ours;
+    let slots = Slots::of(ours.slot)
+        .filter(|slots| slots.bytes() >= asked.bytes())
+        .ok_or(libc::EPROTO)?;
     let memory = shared
         .ring
-        .map::<Rqe>(ours.depth, ours.offset, ours.bytes)
+        .map_with::<Rqe>(ours.depth, slots, ours.offset, ours.bytes)
         .map_err(|error| errno::of(&error))?;
     Ok(Parts {
         // The depth is one that could be mapped.
         receives: Mutex::new(Producer::new(memory, ours.depth).map_err(|_| libc::EPROTO)?),
         name: ours.srq,
+        slots,
         shared,
     })
 }
@@ -132,7 +138,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         // SAFETY: an application gives a queue of ours, which is not destroyed meanwhile, and requests.
         unsafe {
             let result = Srq::parts(srq).map_or(Err((libc::EINVAL, wr)), |parts| {
-                post_receives(&parts.receives, Slots::NONE, wr, &parts.shared, parts.name)
+                post_receives(&parts.receives, parts.slots, wr, &parts.shared, parts.name)
             });
             answer(result, bad_wr)
         }

@@ -1,10 +1,10 @@
-//! Lists of buffers and inline data of queue pairs.
+//! Lists of buffers and inline data of queue pairs, and lists of shared receive queues.
 //!
 //! What an entry's slot says is copied when the entry is taken, to a place that the operation has until it is over: the
 //! client may write to the slot at any time, and sending again needs the same bytes. The engine sees one buffer; who
 //! copies looks here what it is made of.
 //!
-//! The places come with the queue pair, as many as its queues have entries. Whoever finds none free waits.
+//! The places come with the endpoint, as many as its queues have entries. Whoever finds none free waits.
 
 use usb4_engine::{MemAt, MemRef, Slab};
 use usb4_ring_abi::{CqeStatus, PIECE_WORDS, Piece, Slots};
@@ -12,7 +12,7 @@ use usb4_ring_abi::{CqeStatus, PIECE_WORDS, Piece, Slots};
 use crate::EndpointId;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 
-/// A word of a queue pair's lists (opaque).
+/// A word of an endpoint's lists (opaque).
 #[derive(Debug, Default)]
 pub struct ListWord(AtomicU64);
 
@@ -24,7 +24,7 @@ pub fn list_words(depth: u32, slots: Slots) -> usize {
     (depth as usize).saturating_mul(slots.words().saturating_add(1))
 }
 
-/// Place of a queue pair's lists (opaque).
+/// Place of an endpoint's lists (opaque).
 #[derive(Debug)]
 pub struct ListsSlot {
     /// Raw name of the endpoint whose lists are here, 0 if none.
@@ -101,7 +101,7 @@ impl ListsSlot {
     }
 }
 
-/// The lists of a queue pair's operations.
+/// The lists of an endpoint's operations. Those of what queue pairs draw are the shared receive queue's.
 #[derive(Debug)]
 pub(crate) struct Lists {
     pub(crate) sq: Half,

@@ -1,15 +1,36 @@
 //! What the device does with lists of buffers and inline data: takes them over from entries, copies by them, and ends them.
 
-use usb4_engine::{MemAt, MemRef, NakCode, Plan, Seg, Source, TxSlot};
-use usb4_ring_abi::{LOCAL_PROCESS, Op as OpCode, Piece, Rqe, Sqe, sqe_flags};
+use usb4_engine::{MemAt, MemRef, NakCode, Plan, Seg, Slab, Source, TxSlot};
+use usb4_ring_abi::{CqeStatus, LOCAL_PROCESS, Op as OpCode, Piece, Rqe, Slots, Sqe, sqe_flags};
 
 use crate::endpoint::{EndpointSlot, Rx, STARVED, Tx};
 use crate::links::CopyPhase;
 use crate::lists::{Content, INVALID, Lists, NoList, Part, owner_of};
 use crate::memory::Domain;
-use crate::{Device, EndpointId, Home, Port};
+use crate::{Device, DeviceError, EndpointId, Home, ListWord, Port};
+
+/// A queue's depth, the slots behind its entries, and memory for the lists in them.
+pub(crate) type ForLists = (u32, Slots, Slab<ListWord>);
 
 impl<H: Home> Device<H> {
+    /// The lists of an endpoint with these queues; `None` if they have no slots.
+    pub(crate) fn lists_for(&self, sq: ForLists, rq: ForLists) -> Result<Option<Lists>, DeviceError> {
+        if (sq.1, rq.1) == (Slots::NONE, Slots::NONE) {
+            return Ok(None);
+        }
+        if self.lists.len() < self.endpoints.len() {
+            return Err(DeviceError::Storage);
+        }
+        Lists::new(sq, rq).map(Some).ok_or(DeviceError::Storage)
+    }
+
+    /// Puts the lists of a new endpoint, which is not named yet, where they are found.
+    pub(crate) fn put_lists(&self, ep: EndpointId, lists: Option<Lists>) {
+        if let (Some(place), Some(lists)) = (self.lists.get(ep.index()), lists) {
+            place.put(ep, lists);
+        }
+    }
+
     /// The buffer of a queue pair's entry, the one last peeked, that is in its slot.
     #[inline(never)]
     pub(crate) fn send_list(&self, tx: &Tx<H>, op: OpCode, sqe: &Sqe) -> Result<Option<MemAt>, NoList> {
@@ -28,26 +49,27 @@ impl<H: Home> Device<H> {
         half.copy((tx.id, false), slot, sqe.len, content, acquire, release)
     }
 
-    /// The list of a queue pair's receive, the one last peeked; `None` if it is not right.
+    /// The list of a receive in `rx`, a queue pair's or a shared receive queue's, the one last peeked; inner error: what it
+    /// completes with.
     pub(crate) fn receive_list(
         &self,
         slot: &EndpointSlot<H>,
         rx: &Rx<H>,
         rqe: &Rqe,
-    ) -> Result<Option<MemAt>, NakCode> {
+    ) -> Result<Result<MemAt, CqeStatus>, NakCode> {
         match self.copy_receive_list(rx, rqe) {
             Ok(at) => {
                 let nothing = MemAt {
                     mem: MemRef(0),
                     offset: 0,
                 };
-                Ok(Some(at.unwrap_or(nothing)))
+                Ok(Ok(at.unwrap_or(nothing)))
             }
             Err(NoList::Yet) => {
                 self.attend(slot, rx.id, STARVED);
                 Err(NakCode::Rnr)
             }
-            Err(NoList::Because(_)) => Ok(None),
+            Err(NoList::Because(_)) => Ok(Err(CqeStatus::Protection)),
         }
     }
 

@@ -104,8 +104,7 @@ impl<H: Home> Device<H> {
             rq,
             handles,
         } = config;
-        let no_lists = lists.is_some() && self.lists.len() < self.endpoints.len();
-        if no_lists || kind.is_connected() && handles.is_empty() {
+        if kind.is_connected() && handles.is_empty() {
             return Err(DeviceError::Storage);
         }
         let mut sq = Consumer::new(sq, sq_depth)?;
@@ -135,9 +134,7 @@ impl<H: Home> Device<H> {
             Kind::Ring(_) | Kind::Srq => id.0,
             Kind::Qp(_) => id.number(),
         };
-        if let (Some(place), Some(lists)) = (self.lists.get(id.index()), lists) {
-            place.put(id, lists);
-        }
+        self.put_lists(id, lists);
         *slot.tx.lock() = Some(Tx {
             id,
             domain,

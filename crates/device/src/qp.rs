@@ -9,7 +9,6 @@ use usb4_ring_abi::{GeometryError, QueueGeometry, Rqe, Slots, Sqe};
 use crate::ah::{Ah, AhSlot};
 use crate::cq::LIFE;
 use crate::endpoint::{DRAINS, EndpointSlot, FAILED, Kind, QUEUED, RETRY};
-use crate::lists::Lists;
 use crate::memory::Domain;
 use crate::sync::Ordering;
 use crate::{
@@ -319,12 +318,7 @@ impl<H: Home> Device<H> {
         {
             return Err(DeviceError::Storage);
         }
-        let lists = if (sq_slots, rq_slots) == (Slots::NONE, Slots::NONE) {
-            None
-        } else {
-            let lists = Lists::new((sq_depth, sq_slots, sq_lists), (rq_depth, rq_slots, rq_lists));
-            Some(lists.ok_or(DeviceError::Storage)?)
-        };
+        let lists = self.lists_for((sq_depth, sq_slots, sq_lists), (rq_depth, rq_slots, rq_lists))?;
         let endpoint = EndpointConfig {
             kind: EndpointKind::Datagram,
             send_cq,

@@ -111,15 +111,18 @@ impl<H: Home> LinkHost<'_, H> {
             None => device.draw(slot, &drawer, slot, rx)?,
             Some(srq) => device.draw_shared(slot, &drawer, srq)?,
         };
-        let Some(at) = at else {
-            self.complete(cookie, |op| Cqe {
-                user_data: op.user_data,
-                op: OpCode::Send.code(),
-                status: CqeStatus::Protection.code(),
-                flags: cqe_flags::RECV,
-                ..Cqe::default()
-            });
-            return Err(NakCode::Resource);
+        let at = match at {
+            Ok(at) => at,
+            Err(status) => {
+                self.complete(cookie, |op| Cqe {
+                    user_data: op.user_data,
+                    op: OpCode::Send.code(),
+                    status: status.code(),
+                    flags: cqe_flags::RECV,
+                    ..Cqe::default()
+                });
+                return Err(NakCode::Resource);
+            }
         };
         if kind != QpKind::Ud {
             return Ok(Receive {

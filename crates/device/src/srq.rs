@@ -4,14 +4,16 @@
 //! they do for a queue pair's own receives, on their links' lists; whoever waits there is asked which queue it draws from
 //! when something is posted. Its receiving half is locked under that of the queue pair that draws.
 
-use usb4_engine::{MemAt, NakCode, Nanos};
-use usb4_ring_abi::{Consumer, Rqe};
+use usb4_engine::{MemAt, NakCode, Nanos, Slab};
+use usb4_ring_abi::{Consumer, CqeStatus, QueueGeometry, Rqe, Slots};
 
 use crate::client::count;
 use crate::endpoint::{EndpointSlot, FAILED, Kind, Rx};
 use crate::memory::Domain;
 use crate::sync::{AtomicU32, Ordering};
-use crate::{ClientId, CqId, Device, DeviceError, EndpointId, EndpointState, Home, Object, QpEvent, QpKind};
+use crate::{
+    ClientId, CqId, Device, DeviceError, EndpointId, EndpointState, Home, ListWord, Object, QpEvent, QpKind,
+};
 
 /// A shared receive queue to be created.
 #[derive(Debug)]
@@ -22,6 +24,10 @@ pub struct SrqConfig<H: Home> {
     pub depth: u32,
     /// The queue's memory, zeroed.
     pub rq: H::Queue,
+    /// Slots behind its entries.
+    pub slots: Slots,
+    /// [`crate::list_words`] of them.
+    pub lists: Slab<ListWord>,
 }
 
 /// Receives that a queue pair has taken from its shared receive queue and that have not completed, and whether it takes
@@ -68,8 +74,8 @@ impl Draws {
 pub(crate) struct Drawn {
     pub(crate) rqe: Rqe,
     pub(crate) cookie: u64,
-    /// Its buffer, if that is the client's.
-    pub(crate) at: Option<MemAt>,
+    /// Its buffer, or what it completes with at once.
+    pub(crate) at: Result<MemAt, CqeStatus>,
 }
 
 /// Who takes it.
@@ -90,9 +96,20 @@ impl<H: Home> Device<H> {
     /// # Errors
     /// A bad depth or too little memory, quota or table full, no such client.
     pub fn create_srq(&self, client: ClientId, config: SrqConfig<H>) -> Result<EndpointId, DeviceError> {
-        let SrqConfig { pd, depth, rq } = config;
+        let SrqConfig {
+            pd,
+            depth,
+            rq,
+            slots,
+            lists,
+        } = config;
         if pd == 0 {
             return Err(DeviceError::Range);
+        }
+        let size = QueueGeometry::of::<Rqe>(depth)?.with_slots(slots).words();
+        let lists = self.lists_for((1, Slots::NONE, Slab::default()), (depth, slots, lists))?;
+        if rq.len() < size {
+            return Err(DeviceError::Storage);
         }
         let rq = Consumer::new(rq, depth)?;
         let mut control = self.control.lock();
@@ -103,6 +120,7 @@ impl<H: Home> Device<H> {
             control.credit(client, |used| used.endpoints = used.endpoints.saturating_sub(1));
             return Err(DeviceError::Full(Object::Endpoint));
         };
+        self.put_lists(id, lists);
         let domain = Domain { client, pd };
         let process_key = control.process_key(client);
         *slot.rx.lock() = Some(Rx {
@@ -270,7 +288,7 @@ impl<H: Home> Device<H> {
         };
         rx.rq.advance();
         rx.rq.release();
-        let at = self.receive_buffer(rx, &rqe);
+        let at = self.receive_buffer(rx, &rqe).ok_or(CqeStatus::Protection);
         Ok(Drawn { rqe, cookie, at })
     }
 
@@ -291,7 +309,7 @@ impl<H: Home> Device<H> {
         let list = self.receive_list(queue, rx, &rqe).map_err(without)?;
         let who = (drawer.id, drawer.cq, drawer.op_flags);
         let cookie = self.reserve_for(slot, who, &rqe).map_err(|none| {
-            if let Some(at) = list {
+            if let Ok(at) = list {
                 // SAFETY: the queue's half of its endpoint is locked.
                 unsafe { self.release_mem(at.mem) };
             }

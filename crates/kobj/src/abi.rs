@@ -335,10 +335,14 @@ pub struct SrqParams {
     pub pd: u32,
     /// Entries.
     pub depth: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Bytes of the slots behind its entries.
+    pub slot: u32,
     /// Its memory.
     pub rq: Queue,
+    /// A block of `usb4_core_ep_size` bytes, without handles or a submission queue.
+    pub memory: *mut u8,
+    /// Bytes of it.
+    pub size: usize,
 }
 
 /// Memory to be registered.
@@ -570,7 +574,7 @@ layout! {
     Queue 24 count 8 handle 16;
     CqParams 56 queue 8 waker 32 memory 40 size 48;
     EpParams 112 sq 24 rq 48 handles 72 pd 76 memory 80 size 88 srq 96 rq_slot 108;
-    SrqParams 40 rq 16;
+    SrqParams 56 rq 16 memory 40 size 48;
     MrParams 72 addr 8 mem 24 bound 32 narrow 36 peer 40 local_key 56 pd 60 remote_key 64;
     QpAttr 56 node 8 dest_qpn 24 access 32 timeout 36 sq_draining 42 qpn 44 reserved2 48;
     LinkStatus 176 rx_frames 48 parked 104 nak_received 168;

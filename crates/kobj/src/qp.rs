@@ -254,12 +254,27 @@ pub extern "C" fn usb4_core_query_qp(core: &Core, client: u32, ep: u32, attr: &m
 
 /// See [`usb4_device::Device::create_srq`]; destroyed by `usb4_core_destroy_ep`, as which `usb4_core_submit` knows it, too. The
 /// reference on its queue is taken in any case.
+///
+/// # Safety
+/// The block of memory is writable, and the queue's until it is destroyed, by itself or with its client.
 #[unsafe(no_mangle)]
-pub extern "C" fn usb4_core_create_srq(core: &Core, params: &SrqParams, srq: &mut u32) -> i32 {
+pub unsafe extern "C" fn usb4_core_create_srq(core: &Core, params: &SrqParams, srq: &mut u32) -> i32 {
+    let rq = pages(&params.rq);
+    let Some(slots) = Slots::of(params.slot) else {
+        return EINVAL;
+    };
+    // SAFETY: the caller gives the block.
+    let memory = unsafe { Arena::over(params.memory, params.size) }
+        .and_then(|mut arena| cut_ep(&mut arena, 0, (0, Slots::NONE), (params.depth, slots)));
+    let Some((_, _, lists)) = memory else {
+        return EINVAL;
+    };
     let config = SrqConfig {
         pd: params.pd,
         depth: params.depth,
-        rq: pages(&params.rq),
+        rq,
+        slots,
+        lists,
     };
     match core.device.create_srq(ClientId::from_raw(params.client), config) {
         Ok(id) => {

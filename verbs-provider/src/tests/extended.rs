@@ -142,7 +142,7 @@ unsafe fn build(open: &Open, qp: *mut ibv_qp_ex) {
         let sqe = sq.peek().unwrap().unwrap();
         assert_eq!((sqe.user_data, sqe.flags, sqe.local_key, sqe.len), (3, 16, 3, 36));
         let piece = |slot: &[u64], at: usize| Piece::from_words([slot[2 * at], slot[2 * at + 1]]);
-        let slot = open.slot(&sq, qp.cast());
+        let slot = open.slot(&sq, qp);
         let last = Piece {
             addr: 0x3000,
             local_key: 13,
@@ -152,7 +152,7 @@ unsafe fn build(open: &Open, qp: *mut ibv_qp_ex) {
         sq.advance();
         let sqe = sq.peek().unwrap().unwrap();
         assert_eq!((sqe.user_data, sqe.flags, sqe.local_key, sqe.len), (4, 32, 0, 8));
-        assert_eq!(&open.slot(&sq, qp.cast())[0].to_le_bytes(), b"eigeight");
+        assert_eq!(&open.slot(&sq, qp)[0].to_le_bytes(), b"eigeight");
         sq.advance();
         sq.release();
         // What is given up is not posted.

@@ -4,7 +4,7 @@ use std::mem;
 use std::ptr;
 
 use rdma_core_sys::*;
-use usb4_ring::raw::{OP_INVALIDATE, Op as RingOp, Rqe, Sqe, sqe_flags};
+use usb4_ring::raw::{OP_INVALIDATE, Op as RingOp, Piece, Rqe, Sqe, sqe_flags};
 
 use super::{World, attr, buffer, request};
 use crate::{qp, qp_ex, qp_post, srq};
@@ -81,6 +81,60 @@ fn a_shared_receive_queue_takes_receives_for_queue_pairs_without_one() {
         assert_eq!(qp::destroy_qp(pair), 0);
         assert_eq!(srq::destroy_srq(shared), 0);
         init.attr.max_wr = 0;
+        assert!(srq::create_srq(world.pd, &mut init).is_null());
+        assert_eq!(crate::errno::last(), libc::EINVAL);
+    }
+}
+
+#[test]
+fn a_shared_receive_may_have_a_list() {
+    let world = World::new(IBV_QPT_RC);
+    let mut init = ibv_srq_init_attr {
+        srq_context: ptr::null_mut(),
+        attr: ibv_srq_attr {
+            max_wr: 4,
+            max_sge: 3,
+            srq_limit: 0,
+        },
+    };
+    let element = |addr, length, lkey| ibv_sge { addr, length, lkey };
+    let mut list = [
+        element(0x1000, 40, 11),
+        element(0x2000, 60, 12),
+        element(7, 0, 0),
+        element(0x3000, 1, 13),
+        element(0x4000, 1, 13),
+    ];
+    let mut bad = ptr::null_mut();
+    // SAFETY: objects of an open context, and requests.
+    unsafe {
+        let shared = srq::create_srq(world.pd, &mut init);
+        assert!(!shared.is_null());
+        // As much as there is room for.
+        assert_eq!(init.attr.max_sge, 4);
+        for (count, outcome) in [(3, 0), (4, 0), (1, 0), (5, libc::EINVAL)] {
+            let mut wr = receive(&mut list[0], 3);
+            (wr.sg_list, wr.num_sge) = (list.as_mut_ptr(), count);
+            assert_eq!(srq::post_srq_recv(shared, &mut wr, &mut bad), outcome, "{count}");
+            assert!(outcome == 0 || bad == &raw mut wr);
+        }
+        let mut queue = world.open.srq(shared);
+        let rqe = queue.peek().unwrap().unwrap();
+        assert_eq!((rqe.user_data, rqe.len, rqe.pieces()), (3, 100, 3));
+        let slot = world.open.slot(&queue, shared);
+        let pieces: Vec<_> = slot
+            .chunks_exact(2)
+            .map(|words| Piece::from_words([words[0], words[1]]))
+            .map(|piece| (piece.addr, piece.len, piece.local_key))
+            .collect();
+        assert_eq!(pieces[..3], [(0x1000, 40, 11), (0x2000, 60, 12), (7, 0, 0)]);
+        queue.advance();
+        assert_eq!(queue.pop().unwrap().unwrap().pieces(), 4);
+        let one = queue.pop().unwrap().unwrap();
+        assert_eq!((one.addr, one.len, one.pieces()), (0x1000, 40, 0));
+        assert_eq!(srq::destroy_srq(shared), 0);
+        // More than there is.
+        init.attr.max_sge = 17;
         assert!(srq::create_srq(world.pd, &mut init).is_null());
         assert_eq!(crate::errno::last(), libc::EINVAL);
     }

@@ -23,5 +23,6 @@ mod qp_lists_wrong;
 mod quotas;
 mod slots;
 mod srq;
+mod srq_lists;
 mod threads;
 mod world;

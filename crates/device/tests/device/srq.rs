@@ -3,42 +3,53 @@
 use std::sync::atomic::Ordering;
 
 use usb4_device::{
-    Access, ClientId, DeviceError, EndpointId, Keys, QpEvent, QpKind, QpState, Quota, SrqConfig,
+    Access, ClientId, DeviceError, EndpointId, Keys, QpEvent, QpKind, QpState, Quota, SrqConfig, list_words,
 };
-use usb4_ring_abi::{CqeStatus, FLAGS_WORD, NEED_WAKEUP, PRODUCER_WORD, Producer, Rqe};
+use usb4_engine::Slab;
+use usb4_ring_abi::{CqeStatus, FLAGS_WORD, NEED_WAKEUP, PRODUCER_WORD, Producer, Rqe, Slots};
 
 use crate::home::{Memory, Words};
-use crate::world::{QKEY, User, World, send, words};
+use crate::world::{QKEY, User, World, send, words, words_with};
 
-const BASE: u64 = 0x10_0000;
-const DEPTH: u32 = 16;
+pub(crate) const BASE: u64 = 0x10_0000;
+pub(crate) const DEPTH: u32 = 16;
 
 /// A client on the second host with a shared receive queue, and memory for it.
-struct Shared {
-    client: ClientId,
-    srq: EndpointId,
-    rq: Producer<Words, Rqe>,
-    words: Words,
-    keys: Keys,
+pub(crate) struct Shared {
+    pub(crate) client: ClientId,
+    pub(crate) srq: EndpointId,
+    pub(crate) rq: Producer<Words, Rqe>,
+    pub(crate) words: Words,
+    pub(crate) memory: Memory,
+    pub(crate) keys: Keys,
+    pub(crate) slots: Slots,
 }
 
 impl Shared {
     fn new(world: &World) -> Self {
+        Self::with(world, Slots::NONE)
+    }
+
+    /// With slots behind its entries.
+    pub(crate) fn with(world: &World, slots: Slots) -> Self {
         let device = &world.sides[1].device;
         let client = device.add_client(Quota::UNLIMITED, None).unwrap();
-        let words = words::<Rqe>(DEPTH);
+        let words = words_with::<Rqe>(DEPTH, slots);
         let config = SrqConfig {
             pd: 1,
             depth: DEPTH,
             rq: words.clone(),
+            slots,
+            lists: Slab::boxed(list_words(DEPTH, slots)),
         };
         let srq = device.create_srq(client, config).unwrap();
+        let memory = Memory::zeroed(1 << 16);
         let region = usb4_device::RegionConfig {
             addr: BASE,
             len: 1 << 16,
             access: Access::LOCAL,
             peer: None,
-            mem: Memory::zeroed(1 << 16),
+            mem: memory.clone(),
         };
         let keys = device.register_in_pd(client, 1, region).unwrap();
         let rq = Producer::new(words.clone(), DEPTH).unwrap();
@@ -47,18 +58,20 @@ impl Shared {
             srq,
             rq,
             words,
+            memory,
             keys,
+            slots,
         }
     }
 
     /// A queue pair that draws from it.
-    fn qp(&self, world: &World, kind: QpKind) -> User {
+    pub(crate) fn qp(&self, world: &World, kind: QpKind) -> User {
         let device = &world.sides[1].device;
         User::of_qp_with(device, 1, self.client, kind, 1, Some(self.srq))
     }
 
     /// A connection to it from the first host.
-    fn connection(&self, world: &World, kind: QpKind) -> (User, User, Keys) {
+    pub(crate) fn connection(&self, world: &World, kind: QpKind) -> (User, User, Keys) {
         let (a, b) = (world.qp(0, kind), self.qp(world, kind));
         world.connect_qp(&a, &b);
         world.connect_qp(&b, &a);
@@ -66,7 +79,7 @@ impl Shared {
         (a, b, keys)
     }
 
-    fn post(&mut self, world: &World, user_data: u64, len: u32) {
+    pub(crate) fn post(&mut self, world: &World, user_data: u64, len: u32) {
         let rqe = Rqe {
             user_data,
             addr: BASE,
@@ -75,6 +88,11 @@ impl Shared {
             reserved: 0,
         };
         self.rq.push(&rqe).unwrap();
+        self.show(world);
+    }
+
+    /// Publishes what was pushed.
+    pub(crate) fn show(&mut self, world: &World) {
         self.rq.publish();
         // As a client does: only if it is asked to.
         if self.rq.needs_wakeup() {
@@ -82,13 +100,13 @@ impl Shared {
         }
     }
 
-    fn events(&self, world: &World) -> Vec<QpEvent> {
+    pub(crate) fn events(&self, world: &World) -> Vec<QpEvent> {
         events(world, self.srq)
     }
 }
 
 /// What has happened to one of the second host's.
-fn events(world: &World, id: EndpointId) -> Vec<QpEvent> {
+pub(crate) fn events(world: &World, id: EndpointId) -> Vec<QpEvent> {
     let mut all = world.sides[1].device.home().events.lock().unwrap();
     let (of, others) = all.drain(..).partition(|(whose, _)| *whose == id);
     *all = others;
@@ -96,7 +114,7 @@ fn events(world: &World, id: EndpointId) -> Vec<QpEvent> {
     of.into_iter().map(|(_, event)| event).collect()
 }
 
-fn send_now(world: &World, from: &mut User, name: u64, keys: Keys, len: u32) {
+pub(crate) fn send_now(world: &World, from: &mut User, name: u64, keys: Keys, len: u32) {
     from.post(send(name, keys, BASE, len));
     world.submit(from);
 }
@@ -415,6 +433,8 @@ fn what_is_no_shared_receive_queue_of_the_client_is_refused() {
         pd: 0,
         depth: DEPTH,
         rq: words::<Rqe>(DEPTH),
+        slots: Slots::NONE,
+        lists: Slab::empty(),
     };
     assert_eq!(device.create_srq(shared.client, none), Err(DeviceError::Range));
 }

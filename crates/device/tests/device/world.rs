@@ -55,6 +55,17 @@ impl Side {
         }
     }
 
+    /// The same host, with a link to another peer.
+    pub(crate) fn beside(&self, peer: u128) -> Self {
+        let (port, link) = add_link(&self.device, self.device.node().0, peer, 0, |_| ());
+        Self {
+            device: Arc::clone(&self.device),
+            port,
+            link,
+            scratch: Scratch::boxed(),
+        }
+    }
+
     pub(crate) fn service(&mut self, now: Nanos) -> Serviced {
         self.device.service(self.link, &self.port, now, &mut self.scratch)
     }
@@ -605,7 +616,7 @@ pub(crate) fn words<E: usb4_ring_abi::Entry>(depth: u32) -> Words {
     words_with::<E>(depth, Slots::NONE)
 }
 
-fn words_with<E: usb4_ring_abi::Entry>(depth: u32, slots: Slots) -> Words {
+pub(crate) fn words_with<E: usb4_ring_abi::Entry>(depth: u32, slots: Slots) -> Words {
     let words = QueueGeometry::of::<E>(depth).unwrap().with_slots(slots).words();
     (0..words).map(|_| AtomicU64::new(0)).collect()
 }

@@ -139,7 +139,7 @@ impl Loot {
         let cq = context.cq(64, -1)?;
         let memory = Map::buffer(MEMORY, rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE)?;
         let mr = context.reg(pd, memory.address(), MEMORY as u64, ALL)?;
-        let srq = context.srq(pd, 16).ok();
+        let srq = context.srq(pd, 16, 4).ok();
         let mut loot = Self {
             context,
             pd,

@@ -89,6 +89,9 @@ pub(crate) struct Srq {
     pub(crate) handle: u32,
     pub(crate) name: u32,
     pub(crate) depth: u32,
+    /// Elements of its receives.
+    pub(crate) sge: u32,
+    slots: Slots,
     place: (u64, u64),
 }
 
@@ -228,7 +231,7 @@ impl Context {
             sq_depth: answer.u32(36),
             rq_depth: srq.map_or(own, |srq| srq.depth),
             sq_slots: slots(44)?,
-            rq_slots: slots(80)?,
+            rq_slots: srq.map_or_else(|| slots(80), |srq| Ok(srq.slots))?,
             sge: (answer.u32(16), answer.u32(20)),
             inline: answer.u32(24),
             sq: map(place(48))?,
@@ -238,25 +241,27 @@ impl Context {
     }
 
     pub(crate) fn try_srq(&self, pd: u32, entries: u32, sge: u32) -> Result<Answer, Errno> {
-        let command = Command::with_answer(Number::CreateSrq, 16 + 24).u64(0x66);
+        let command = Command::with_answer(Number::CreateSrq, 16 + 32).u64(0x66);
         self.run(command.u32(pd).u32(entries).u32(sge).u32(0))
     }
 
     /// One of a kind of its own (`enum ib_srq_type`).
     pub(crate) fn try_xsrq(&self, pd: u32, cq: u32, kind: u32) -> Result<Answer, Errno> {
-        let command = Command::with_answer(Number::CreateXsrq, 16 + 24).u64(0x66);
+        let command = Command::with_answer(Number::CreateXsrq, 16 + 32).u64(0x66);
         let command = command.u32(kind).u32(pd).u32(8).u32(1).u32(0).u32(4);
         self.run(command.u32(0).u32(cq))
     }
 
-    pub(crate) fn srq(&self, pd: u32, entries: u32) -> Result<Srq> {
-        let answer = self.try_srq(pd, entries, 1).context("CREATE_SRQ")?;
+    pub(crate) fn srq(&self, pd: u32, entries: u32, sge: u32) -> Result<Srq> {
+        let answer = self.try_srq(pd, entries, sge).context("CREATE_SRQ")?;
         let depth = answer.u32(20);
         ensure!(answer.u32(4) == depth, "the queue has two depths");
         Ok(Srq {
             handle: answer.u32(0),
             name: answer.u32(16),
             depth,
+            sge: answer.u32(8),
+            slots: Slots::of(answer.u32(40)).context("slots of another size")?,
             place: (answer.u64(24), answer.u64(32)),
         })
     }

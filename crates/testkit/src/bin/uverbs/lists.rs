@@ -214,3 +214,55 @@ pub(crate) fn ud_datagrams_that_are_too_long_are_so_here(me: &mut Party, peer: &
     ensure!(refused.status == TOO_LONG, "{refused:?}");
     Ok(())
 }
+
+/// The peer's queue pairs draw from a shared receive queue, whose receives have several buffers.
+fn share(peer: &mut Peer) -> Result<()> {
+    peer.done(&Request::Share { entries: 16, sge: 4 })
+}
+
+pub(crate) fn rc_shared_receives_scatter(me: &mut Party, peer: &mut Peer) -> Result<()> {
+    share(peer)?;
+    join(me, peer, Kind::Rc)?;
+    // More often than there are places for lists; each time into one buffer, and into three.
+    for round in 0..40 {
+        let seed = 6000 + 10 * round;
+        let from = backwards(0, &[4097, 1, 2000]);
+        fill(me, &from, seed);
+        let list = me.pieces(&from);
+        let to = backwards(INBOX, &[4097, 1, 2000]);
+        peer.done(&Request::ReceiveList(to.clone()))?;
+        peer.done(&Request::Receive {
+            at: INBOX + (1 << 16),
+            len: 6098,
+        })?;
+        for _ in 0..2 {
+            let entry = me.entry(Op::Send, 0, 0);
+            me.post_list(&entry, &list)?;
+            let received = both(me, peer)?;
+            ensure!(received.len == 6098, "{received:?}");
+        }
+        verify(peer, &to, seed)?;
+        verify(peer, &in_a_row(INBOX + (1 << 16), &[4097, 1, 2000]), seed)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn ud_shared_receives_scatter(me: &mut Party, peer: &mut Peer) -> Result<()> {
+    share(peer)?;
+    let (ah, _) = datagrams(me, peer)?;
+    for first in [1, 39, GRH] {
+        let mut entry = me.entry(Op::Send, 0, 0);
+        (entry.ah, entry.args[0]) = (ah, u64::from(QKEY));
+        // The header ends with the second piece.
+        let to = backwards(INBOX, &[first, GRH - first, 100]);
+        peer.done(&Request::ReceiveList(to.clone()))?;
+        let from = in_a_row(0, &[100]);
+        fill(me, &from, 7000);
+        entry.len = 100;
+        me.post(&entry)?;
+        let received = both(me, peer)?;
+        ensure!(received.len == 100 + GRH, "{received:?}");
+        verify(peer, &to[2..], 7000)?;
+    }
+    Ok(())
+}

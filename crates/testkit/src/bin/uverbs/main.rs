@@ -128,6 +128,8 @@ fn together() -> Checks<Together> {
         lists::uc_lists_and_inline_data_arrive,
         lists::ud_headers_lie_across_pieces,
         lists::ud_datagrams_that_are_too_long_are_so_here,
+        lists::rc_shared_receives_scatter,
+        lists::ud_shared_receives_scatter,
     ]
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn the_device_says_what_a_client_may_have(device: &str) -> Result<()>
         ("max_mr", 80, info.max_mrs),
         ("max_srq", 156, info.max_eps),
         ("max_srq_wr", 160, info.max_depth),
-        ("max_srq_sge", 164, 1),
+        ("max_srq_sge", 164, MAX_PIECES),
     ] {
         ensure!(said.u32(at) == want, "{what} is {}, not {want}", said.u32(at));
     }
@@ -152,8 +152,18 @@ pub(crate) fn shared_queues_have_limits_and_are_not_destroyed_in_use(device: &st
         context.try_srq(pd, depth + 1, 1),
         Errno::INVAL,
     )?;
-    refused("too many elements", context.try_srq(pd, 8, 2), Errno::INVAL)?;
-    let srq = context.srq(pd, 100)?;
+    let too_many = context.try_srq(pd, 8, MAX_PIECES + 1);
+    refused("too many elements", too_many, Errno::INVAL)?;
+    for (asked, given) in [(0, 1), (3, 4), (MAX_PIECES, MAX_PIECES)] {
+        let srq = context.srq(pd, 8, asked)?;
+        let found = context.query_srq(srq.handle)?;
+        ensure!(
+            (srq.sge, found[1]) == (given, given),
+            "{asked} elements: {found:?}"
+        );
+        context.destroy_srq(srq.handle)?;
+    }
+    let srq = context.srq(pd, 100, 1)?;
     ensure!(srq.depth == 128, "a queue of 100 has {}", srq.depth);
     let change = |mask, entries, limit| context.modify_srq(srq.handle, mask, entries, limit);
     refused("another size", change(MAX_WR, 64, 0), Errno::OPNOTSUPP)?;
@@ -392,7 +402,7 @@ pub(crate) fn contexts_leave_nothing(device: &str) -> Result<()> {
         let context = Context::new(device).with_context(|| format!("context {round}"))?;
         let (pd, cq) = (context.pd()?, context.cq(64, -1)?);
         context.qp(Kind::Rc as u8, pd, cq.handle, 64)?;
-        let srq = context.srq(pd, 64)?;
+        let srq = context.srq(pd, 64, 3)?;
         context.qp_of(Kind::Ud as u8, pd, cq.handle, 64, (1, 0), Some(srq))?;
         let buffer = Map::buffer(1 << 16, ProtFlags::READ | ProtFlags::WRITE)?;
         context.reg(pd, buffer.address(), 1 << 16, ALL)?;

@@ -129,6 +129,7 @@ pub(crate) enum Request {
     /// To have queue pairs made from now on draw from a shared receive queue.
     Share {
         entries: u32,
+        sge: u32,
     },
     /// To be told when that has fewer receives.
     Limit {
@@ -239,8 +240,8 @@ impl Party {
                 let (object, kind) = self.any_event()?;
                 return Ok(Reply::Word(object << 32 | kind));
             }
-            Request::Share { entries } => {
-                self.srq = Some(self.context.srq(self.pd, entries)?);
+            Request::Share { entries, sge } => {
+                self.srq = Some(self.context.srq(self.pd, entries, sge)?);
                 self.posted = 0;
             }
             Request::Limit { limit } => {

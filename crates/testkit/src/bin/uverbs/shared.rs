@@ -16,7 +16,7 @@ const QP_LAST_WQE_REACHED: u64 = 16;
 
 /// Two queue pairs, the peer's of which draws from a shared receive queue.
 fn share(me: &mut Party, peer: &mut Peer) -> Result<()> {
-    peer.done(&Request::Share { entries: 16 })?;
+    peer.done(&Request::Share { entries: 16, sge: 1 })?;
     joined(me, peer, Kind::Rc, ALL).map(drop)
 }
 
