@@ -212,6 +212,34 @@ impl<H: Home> Device<H> {
         self.for_each_link(|link, _| link.receives_posted(now, draws));
     }
 
+    /// A shared receive queue was found corrupt: the queue pairs that draw from it are in error, whether messages wait for
+    /// its receives or not, on whichever link. No lock may be held.
+    #[cold]
+    pub(crate) fn fail_drawers(&self, srq: EndpointId) -> bool {
+        let mut any = false;
+        for slot in self.endpoints.iter() {
+            // It does not go while its receiving half is locked, nor does another come here.
+            let rx = slot.rx.lock();
+            let Some(qp) = rx.as_ref().map(|rx| rx.id) else {
+                continue;
+            };
+            if qp != srq && slot.is(qp) && slot.is_srq(srq) {
+                any |= self.fail_drawer(slot, qp);
+            }
+        }
+        any
+    }
+
+    /// Puts a queue pair in error whose shared receive queue is corrupt or gone; false if it does not receive.
+    fn fail_drawer(&self, slot: &EndpointSlot<H>, qp: EndpointId) -> bool {
+        let failed = slot.fail_qp();
+        if failed {
+            self.attend(slot, qp, FAILED);
+            self.home.qp_event(slot.client(), qp, QpEvent::Fatal);
+        }
+        failed
+    }
+
     /// A queue pair in error takes no more.
     pub(crate) fn stop_drawing(&self, slot: &EndpointSlot<H>, qp: EndpointId) {
         if slot.draws_from().is_some() && slot.draws.stop() {
@@ -241,9 +269,8 @@ impl<H: Home> Device<H> {
         if drawn.is_err() {
             self.end_drawing(slot, drawer.id);
         }
-        if matches!(drawn, Err(NakCode::Gone)) && slot.fail_qp() {
-            self.attend(slot, drawer.id, FAILED);
-            self.home.qp_event(slot.client(), drawer.id, QpEvent::Fatal);
+        if matches!(drawn, Err(NakCode::Gone)) {
+            self.fail_drawer(slot, drawer.id);
         }
         drawn
     }

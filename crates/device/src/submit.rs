@@ -204,9 +204,7 @@ impl<H: Home> Device<H> {
                 Ok(_) => {}
                 Err(_) => {
                     self.kill(slot, ep);
-                    if srq.is_none() {
-                        return true;
-                    }
+                    return true;
                 }
             }
             let is_srq = srq == Some(ep);
@@ -228,6 +226,9 @@ impl<H: Home> Device<H> {
 
     /// An endpoint in error or killed: closes its flows and completes what is posted on its queues as flushed.
     pub(crate) fn flush(&self, slot: &EndpointSlot<H>, ep: EndpointId, now: Nanos) -> bool {
+        if slot.is_srq(ep) {
+            return self.fail_drawers(ep);
+        }
         {
             let mut tx = slot.tx.lock();
             let Some(tx) = tx.as_mut().filter(|tx| tx.id == ep) else {

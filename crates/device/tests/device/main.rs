@@ -24,5 +24,6 @@ mod quotas;
 mod slots;
 mod srq;
 mod srq_lists;
+mod srq_wrong;
 mod threads;
 mod world;

@@ -1,0 +1,126 @@
+//! Shared receive queues: datagrams without a receive, and queues that are corrupt.
+
+use std::sync::atomic::Ordering;
+
+use usb4_device::{QpEvent, QpKind, QpState};
+use usb4_ring_abi::{CqeStatus, PRODUCER_WORD, Slots};
+
+use crate::srq::{BASE, Shared, events, send_now};
+use crate::world::{QKEY, Side, User, World, deliver, send};
+
+/// A datagram queue pair on the first host that sends to one that draws from the queue.
+fn datagrams(world: &World, shared: &Shared) -> (User, User, usb4_device::Keys) {
+    let (mut a, b) = (world.qp(0, QpKind::Ud), shared.qp(world, QpKind::Ud));
+    let memory = crate::home::Memory::zeroed(64);
+    let ka = world.register_pd(&a, &memory, usb4_device::Access::LOCAL);
+    world.connect_qp(&a, &b);
+    world.connect_qp(&b, &a);
+    a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+    (a, b, ka)
+}
+
+fn datagram(name: u64, keys: usb4_device::Keys, len: u32) -> usb4_ring_abi::Sqe {
+    usb4_ring_abi::Sqe {
+        args: [QKEY.into(), 0, 0, 0],
+        ..send(name, keys, BASE, len)
+    }
+}
+
+#[test]
+fn datagrams_draw_too_and_those_without_a_receive_are_dropped() {
+    let mut world = World::new();
+    let shared = Shared::with(&world, Slots::NONE);
+    let (mut a, mut b, ka) = datagrams(&world, &shared);
+    a.post(datagram(1, ka, 8));
+    world.submit(&mut a);
+    world.settle();
+    assert_eq!(a.outcomes(), [(1, CqeStatus::Ok)]);
+    assert!(b.poll().is_empty());
+}
+
+/// Three hosts: the second one has a link to each of the others.
+struct Three {
+    world: World,
+    /// The third host, and the second's end of its link to it.
+    far: [Side; 2],
+}
+
+impl Three {
+    fn new() -> Self {
+        let world = World::new();
+        let far = [Side::new(3, 2, |_| ()), world.sides[1].beside(3)];
+        Self { world, far }
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            self.world.settle();
+            for index in 0..2 {
+                self.far[index].service(self.world.now);
+                let (sender, receiver) = (&self.far[index], &self.far[1 - index]);
+                deliver(sender, receiver, self.world.now, &mut |_| ());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_corrupt_queue_stops_those_who_wait_on_other_links_too() {
+    let mut three = Three::new();
+    let shared = Shared::with(&three.world, Slots::NONE);
+    let (mut a, b, ka) = shared.connection(&three.world, QpKind::Rc);
+    // From the third host.
+    let client = three.far[0]
+        .device
+        .add_client(usb4_device::Quota::UNLIMITED, None)
+        .unwrap();
+    let far = three.far[0].device.clone();
+    let mut c = User::of_qp(&far, 0, client, QpKind::Rc, 1);
+    let d = shared.qp(&three.world, QpKind::Rc);
+    let move_on = |device: &usb4_device::Device<_>, qp: &User, peer: &User| {
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            let attr = usb4_device::QpAttr {
+                state: Some(state),
+                peer: Some((peer.addr.node, peer.addr.ep)),
+                ..usb4_device::QpAttr::default()
+            };
+            device.modify_qp(qp.client, qp.ep, &attr, 0).unwrap();
+        }
+    };
+    move_on(&far, &c, &d);
+    move_on(&three.world.sides[1].device, &d, &c);
+    // One that nobody sends to.
+    let e = shared.qp(&three.world, QpKind::Uc);
+    three.world.connect_qp(&e, &a);
+    let region = usb4_device::RegionConfig {
+        addr: BASE,
+        len: 64,
+        access: usb4_device::Access::LOCAL,
+        peer: None,
+        mem: crate::home::Memory::zeroed(64),
+    };
+    let kc = far.register_in_pd(client, 1, region).unwrap();
+    // The third host's message waits.
+    c.post(send(1, kc, BASE, 8));
+    c.sq.publish();
+    far.submit(c.ep, three.world.now);
+    three.settle();
+    assert!(c.poll().is_empty());
+    // The first host's finds the queue corrupt.
+    shared.words[PRODUCER_WORD].store(u64::MAX / 2, Ordering::Relaxed);
+    send_now(&three.world, &mut a, 1, ka, 8);
+    three.settle();
+    assert_eq!(shared.events(&three.world), [QpEvent::Corrupt]);
+    assert_eq!(a.outcomes(), [(1, CqeStatus::RetryExceeded)]);
+    assert_eq!(c.outcomes(), [(1, CqeStatus::RetryExceeded)]);
+    for qp in [&b, &d, &e] {
+        let device = &three.world.sides[1].device;
+        let state = device.query_qp(qp.client, qp.ep).unwrap().state;
+        assert_eq!(state, QpState::Err);
+        let told = events(&three.world, qp.ep);
+        assert!(
+            told.contains(&QpEvent::Fatal) && told.contains(&QpEvent::LastReceive),
+            "{told:?}"
+        );
+    }
+}
