@@ -174,8 +174,9 @@ impl<H: Home> Device<H> {
             return wants;
         };
         if received {
-            // Of a datagram, or of an unreliable connection, the rest of whose message does not come.
-            let only_lost = kind != QpKind::Rc && status == CqeStatus::Flushed;
+            // Of a datagram, or of an unreliable connection, the rest of whose message does not come, or does not fit.
+            let lost = matches!(status, CqeStatus::Flushed | CqeStatus::Length);
+            let only_lost = kind != QpKind::Rc && lost;
             return if !only_lost && slot.fail_qp() {
                 Some((slot, ep, FAILED))
             } else {

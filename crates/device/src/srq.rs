@@ -303,7 +303,7 @@ impl<H: Home> Device<H> {
             self.peek_only(queue, rx)?
         };
         if drawer.needed > rqe.len {
-            return Err(NakCode::Length);
+            return self.draw_short(slot, drawer, rx, rqe);
         }
         if rqe.pieces() != 0 {
             return self.draw_list(slot, drawer, queue, rx, rqe);
@@ -316,6 +316,33 @@ impl<H: Home> Device<H> {
         rx.rq.advance();
         rx.rq.release();
         let at = self.receive_buffer(rx, &rqe).ok_or(CqeStatus::Protection);
+        Ok(Drawn { rqe, cookie, at })
+    }
+
+    /// The same of one that is too short, for a queue pair that drops what it has no receive for. As InfiniBand's responders
+    /// do (class D and E errors, as in Linux's `rxe_resp.c`): a receive of its own stays, for the next message that fits; a
+    /// shared one is taken, and completes with an error, after which the queue pair goes on.
+    #[cold]
+    #[inline(never)]
+    fn draw_short(
+        &self,
+        slot: &EndpointSlot<H>,
+        drawer: &Drawer,
+        rx: &mut Rx<H>,
+        rqe: Rqe,
+    ) -> Result<Drawn, NakCode> {
+        if rx.kind != Kind::Srq {
+            return Err(NakCode::Length);
+        }
+        let who = (drawer.id, drawer.cq, drawer.op_flags);
+        let cookie = match self.reserve_for(slot, who, &rqe) {
+            // It stays: there is no room to say so.
+            Err(NakCode::Rnr) => return Err(NakCode::Resource),
+            other => other?,
+        };
+        rx.rq.advance();
+        rx.rq.release();
+        let at = Err(CqeStatus::Length);
         Ok(Drawn { rqe, cookie, at })
     }
 

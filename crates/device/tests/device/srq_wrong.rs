@@ -1,4 +1,4 @@
-//! Shared receive queues: datagrams without a receive, and queues that are corrupt.
+//! Shared receive queues: receives that are too short, and queues that are corrupt.
 
 use std::sync::atomic::Ordering;
 
@@ -36,6 +36,33 @@ fn datagrams_draw_too_and_those_without_a_receive_are_dropped() {
     world.settle();
     assert_eq!(a.outcomes(), [(1, CqeStatus::Ok)]);
     assert!(b.poll().is_empty());
+}
+
+#[test]
+fn a_shared_receive_that_is_too_short_ends_and_the_next_message_gets_another() {
+    for kind in [QpKind::Ud, QpKind::Uc] {
+        let mut world = World::new();
+        let mut shared = Shared::with(&world, Slots::NONE);
+        let ((mut a, mut b, ka), header) = match kind {
+            QpKind::Ud => (datagrams(&world, &shared), 40),
+            _ => (shared.connection(&world, kind), 0),
+        };
+        shared.post(&world, 50, header + 7);
+        shared.post(&world, 51, header + 8);
+        for name in [1, 2] {
+            let sqe = match kind {
+                QpKind::Ud => datagram(name, ka, 8),
+                _ => send(name, ka, BASE, 8),
+            };
+            a.post(sqe);
+            world.submit(&mut a);
+            world.settle();
+        }
+        assert_eq!(a.outcomes(), [(1, CqeStatus::Ok), (2, CqeStatus::Ok)]);
+        assert_eq!(b.outcomes(), [(50, CqeStatus::Length), (51, CqeStatus::Ok)]);
+        assert_eq!(world.qp_state(&b), QpState::Rts);
+        assert!(events(&world, b.ep).is_empty());
+    }
 }
 
 /// Three hosts: the second one has a link to each of the others.

@@ -7,9 +7,10 @@ use crate::datagrams::datagrams;
 use crate::party::{Completion, GRH, Party, Place, Request, with_immediate};
 use crate::peer::Peer;
 use crate::states::{ERR, Kind, QKEY};
-use crate::traffic::{INBOX, join, succeeded};
+use crate::traffic::{INBOX, OK, join, succeeded};
 
 /// Completion statuses (`usb4_ring_abi::CqeStatus`).
+const LENGTH: u8 = 3;
 const PROTECTION: u8 = 13;
 const TOO_LONG: u8 = 14;
 
@@ -263,6 +264,18 @@ pub(crate) fn ud_shared_receives_scatter(me: &mut Party, peer: &mut Peer) -> Res
         let received = both(me, peer)?;
         ensure!(received.len == 100 + GRH, "{received:?}");
         verify(peer, &to[2..], 7000)?;
+    }
+    // A shared receive that is too short is used up by what does not fit.
+    for len in [GRH + 99, GRH + 100] {
+        peer.done(&Request::Receive { at: INBOX, len })?;
+    }
+    for status in [LENGTH, OK] {
+        let mut entry = me.entry(Op::Send, 0, 100);
+        (entry.ah, entry.args[0]) = (ah, u64::from(QKEY));
+        me.post(&entry)?;
+        succeeded(&me.wait()?)?;
+        let received = peer.completion(&Request::Await)?;
+        ensure!(received.status == status, "{received:?}");
     }
     Ok(())
 }
