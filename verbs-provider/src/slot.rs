@@ -64,7 +64,8 @@ pub(crate) fn is_needed(wr: &ibv_send_wr) -> bool {
 unsafe fn elements<'a>(list: *const ibv_sge, count: usize, slots: Slots) -> Result<&'a [ibv_sge], c_int> {
     match count {
         0 => Ok(&[]),
-        _ if count > slots.pieces() as usize => Err(libc::EINVAL),
+        // As other providers say it of sends.
+        _ if count > slots.pieces() as usize => Err(libc::ENOMEM),
         // SAFETY: the caller's promise.
         _ => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
     }
@@ -143,7 +144,7 @@ impl Inline {
             return Ok(());
         }
         if len > self.most - self.len {
-            return Err(libc::EINVAL);
+            return Err(libc::ENOMEM);
         }
         let start = std::ptr::with_exposed_provenance::<u8>(usize::try_from(addr).unwrap_or(0));
         // SAFETY: the caller's promise, and there is room.
@@ -215,7 +216,8 @@ pub(crate) unsafe fn send(rules: &Rules, sqe: &mut Sqe, wr: &ibv_send_wr) -> Res
 pub(crate) unsafe fn receive(slots: Slots, rqe: &mut Rqe, wr: &ibv_recv_wr) -> Result<Words, c_int> {
     let count = usize::try_from(wr.num_sge).map_err(|_| libc::EINVAL)?;
     // SAFETY: the caller's promise.
-    let list = unsafe { elements(wr.sg_list, count, slots)? };
+    // Most providers say this, not `ENOMEM`, of a receive.
+    let list = unsafe { elements(wr.sg_list, count, slots) }.map_err(|_| libc::EINVAL)?;
     let mut words = Words::new();
     let sum = pieces(list, &mut words)?;
     rqe.len = u32::try_from(sum).map_err(|_| libc::EINVAL)?;

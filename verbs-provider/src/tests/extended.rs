@@ -164,7 +164,7 @@ unsafe fn build(open: &Open, qp: *mut ibv_qp_ex) {
         (*qp).wr_send.unwrap()(qp);
         (*qp).wr_send.unwrap()(qp);
         (*qp).wr_set_inline_data.unwrap()(qp, [0u8; 65].as_mut_ptr().cast(), 65);
-        assert_eq!(complete(qp), libc::EINVAL);
+        assert_eq!(complete(qp), libc::ENOMEM);
         start(qp);
         (0..5).for_each(|_| (*qp).wr_send.unwrap()(qp));
         assert_eq!(complete(qp), libc::ENOMEM);

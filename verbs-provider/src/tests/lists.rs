@@ -150,7 +150,13 @@ fn more_than_a_request_may_have_is_refused() {
     // What was asked for is rounded up.
     let mut five = [buffer(); 5];
     assert_eq!(world.post(&mut with_list(IBV_WR_SEND, &mut five[..4])), 0);
-    assert_eq!(world.post(&mut with_list(IBV_WR_SEND, &mut five)), libc::EINVAL);
+    let mut chain = [
+        with_list(IBV_WR_SEND, &mut five[..4]),
+        with_list(IBV_WR_SEND, &mut five),
+    ];
+    chain[0].next = &raw mut chain[1];
+    let (result, bad) = world.post_chain(&mut chain[0]);
+    assert_eq!((result, bad), (libc::ENOMEM, &raw mut chain[1]));
     let mut none = with_list(IBV_WR_SEND, &mut five);
     none.num_sge = -1;
     assert_eq!(world.post(&mut none), libc::EINVAL);
@@ -168,13 +174,13 @@ fn more_than_a_request_may_have_is_refused() {
     sge.length = 65;
     let mut long = request(IBV_WR_SEND, &mut sge);
     long.send_flags |= IBV_SEND_INLINE;
-    assert_eq!(world.post(&mut long), libc::EINVAL);
+    assert_eq!(world.post(&mut long), libc::ENOMEM);
     // Who has not asked for any has none.
     let world = World::new(IBV_QPT_RC);
     sge.length = 1;
     let mut short = request(IBV_WR_SEND, &mut sge);
     short.send_flags |= IBV_SEND_INLINE;
-    assert_eq!(world.post(&mut short), libc::EINVAL);
+    assert_eq!(world.post(&mut short), libc::ENOMEM);
 }
 
 #[test]

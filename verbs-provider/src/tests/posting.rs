@@ -175,7 +175,7 @@ fn what_a_kind_has_not_is_refused() {
     }
     let mut two = request(IBV_WR_SEND, &mut sge);
     two.num_sge = 2;
-    assert_eq!(world.post(&mut two), libc::EINVAL);
+    assert_eq!(world.post(&mut two), libc::ENOMEM);
     // An atomic is of 8 bytes.
     let mut long = request(IBV_WR_ATOMIC_FETCH_AND_ADD, &mut sge);
     assert_eq!(world.post(&mut long), libc::EINVAL);
