@@ -1,6 +1,8 @@
 //! Completion queues that are read field by field (`ibv_create_cq_ex`).
 //!
-//! The queue's lock is held from `ibv_start_poll` to `ibv_end_poll`, as libibverbs has it.
+//! The queue's lock is held from `ibv_start_poll` to `ibv_end_poll`, as libibverbs has it. So a thread that in between destroys
+//! a queue pair that completes there, or resets it, waits for itself, as it does with other providers (`mlx5_destroy_qp` takes
+//! the locks of both completion queues).
 
 use std::ffi::{c_int, c_uint};
 use std::mem;
