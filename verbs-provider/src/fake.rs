@@ -176,7 +176,12 @@ impl Open {
         Producer::new(memory, depth).unwrap()
     }
 
-    /// Its memory.
+    /// A send queue's memory.
+    pub(crate) fn sq_memory(&self, qp: *mut ibv_qp) -> QueueMemory {
+        self.memory::<Sqe>(qp.addr(), 0).1
+    }
+
+    /// A completion queue's memory.
     pub(crate) fn cq_memory(&self, cq: *mut ibv_cq) -> QueueMemory {
         self.memory::<Cqe>(cq.addr(), 0).1
     }

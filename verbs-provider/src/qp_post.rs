@@ -89,11 +89,18 @@ impl Parts {
             }
             next = request.next;
         }
-        let asleep = sends.queue.publish() != 0 && sends.queue.needs_wakeup();
+        let (count, end) = (sends.queue.publish(), sends.queue.pushed());
+        let asleep = count != 0 && sends.queue.needs_wakeup();
         drop(sends);
         if asleep {
-            let submitted = self.submit().map_err(|error| (error, wr));
-            return result.and(submitted);
+            if let Err(error) = self.submit() {
+                let left = self.sends.lock().queue.left(end, count);
+                // SAFETY: the caller's promise; there are as many requests as entries.
+                return match unsafe { nth(wr, count - left, |wr| wr.next) } {
+                    _ if left == 0 => result,
+                    first => Err((error, first)),
+                };
+            }
         }
         result
     }
@@ -139,7 +146,7 @@ pub(crate) unsafe fn post_receives(
     shared: &Shared,
     name: u32,
 ) -> Result<(), (c_int, *mut ibv_recv_wr)> {
-    let mut receives = receives.lock();
+    let mut guard = receives.lock();
     let mut next = wr;
     let mut result = Ok(());
     // SAFETY: the caller's promise.
@@ -147,11 +154,11 @@ pub(crate) unsafe fn post_receives(
         // SAFETY: as above.
         let mut rqe = unsafe { send::receive(request) };
         let pushed = if matches!(request.num_sge, 0 | 1) {
-            receives.push(&rqe).map_err(refused)
+            guard.push(&rqe).map_err(refused)
         } else {
             // SAFETY: as above.
             unsafe { slot::receive(slots, &mut rqe, request) }
-                .and_then(|words| receives.push_with(&rqe, slots, words.as_slice()).map_err(refused))
+                .and_then(|words| guard.push_with(&rqe, slots, words.as_slice()).map_err(refused))
         };
         if let Err(error) = pushed {
             result = Err((error, next));
@@ -160,13 +167,37 @@ pub(crate) unsafe fn post_receives(
         next = request.next;
     }
     // The device finds receives when it needs them, unless it has needed one already.
-    let asleep = receives.publish() != 0 && receives.needs_wakeup();
-    drop(receives);
+    let (count, end) = (guard.publish(), guard.pushed());
+    let asleep = count != 0 && guard.needs_wakeup();
+    drop(guard);
     if asleep {
-        let submitted = submit(shared, name).map_err(|error| (error, wr));
-        return result.and(submitted);
+        if let Err(error) = submit(shared, name) {
+            let left = receives.lock().left(end, count);
+            // SAFETY: the caller's promise; there are as many requests as entries.
+            return match unsafe { nth(wr, count - left, |wr| wr.next) } {
+                _ if left == 0 => result,
+                first => Err((error, first)),
+            };
+        }
     }
     result
+}
+
+/// The request of a chain that `count` others come before: the first that the device has not taken. It is still there for the
+/// device, should it come back.
+///
+/// # Safety
+/// The chain is that long.
+#[cold]
+unsafe fn nth<W>(mut wr: *mut W, count: u64, next: impl Fn(&W) -> *mut W) -> *mut W {
+    for _ in 0..count {
+        // SAFETY: the caller's promise.
+        match unsafe { wr.as_ref() } {
+            Some(request) => wr = next(request),
+            None => break,
+        }
+    }
+    wr
 }
 
 /// Tells C which request was not posted, and why.

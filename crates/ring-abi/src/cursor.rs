@@ -170,6 +170,24 @@ impl<M: Deref<Target = [AtomicU64]>, E: Entry> Producer<M, E> {
         }
     }
 
+    /// How many entries have been pushed so far; begins again at 0 after the last number.
+    #[inline]
+    pub fn pushed(&self) -> u64 {
+        self.next
+    }
+
+    /// How many of the `count` entries before `end`, which [`Self::pushed`] has returned, the consumer has not released yet.
+    pub fn left(&self, end: u64, count: u64) -> u64 {
+        let Ok(word) = self.queue.word(CONSUMER_WORD) else {
+            return count;
+        };
+        match end.wrapping_sub(word.load(Ordering::Acquire)) {
+            // Later ones are gone, too.
+            beyond if beyond > u64::MAX / 2 => 0,
+            left => left.min(count),
+        }
+    }
+
     /// The queue's memory back.
     pub fn into_memory(self) -> M {
         self.queue.memory

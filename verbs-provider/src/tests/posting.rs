@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use rdma_core_sys::*;
-use usb4_ring::raw::{Cqe, FLAGS_WORD, Op as RingOp, Sqe, sqe_flags};
+use usb4_ring::raw::{CONSUMER_WORD, Cqe, FLAGS_WORD, Op as RingOp, PRODUCER_WORD, Sqe, sqe_flags};
 
 use super::{World, buffer, request};
 use crate::{ah, cq, qp_post};
@@ -251,6 +251,32 @@ fn the_device_is_told_only_if_it_does_not_look_by_itself() {
     // The file behind this queue pair knows no `ENTER`: that it was called shows.
     let (result, _) = world.post_chain(&mut request(IBV_WR_SEND, &mut sge));
     assert_eq!(result, libc::ENOTTY);
+}
+
+#[test]
+fn a_call_that_fails_names_the_first_request_that_the_device_has_not_taken() {
+    // Room for all, so that nobody looks at the device's index before the call.
+    let world = World::with(IBV_QPT_RC, |attr| attr.cap.max_send_wr = 16);
+    let mut sge = buffer();
+    let mut sq = world.open.sq(world.qp);
+    let chain_of_three = |sge: &mut ibv_sge| {
+        let mut chain = Box::new([0; 3].map(|_| request(IBV_WR_SEND, sge)));
+        (chain[0].next, chain[1].next) = (&raw mut chain[1], &raw mut chain[2]);
+        chain
+    };
+    let words = world.open.sq_memory(world.qp);
+    sq.arm().unwrap();
+    for taken in 0..=3 {
+        // A device that goes after it has taken some: the call is not there in any case.
+        let before = words[PRODUCER_WORD].load(Ordering::Relaxed);
+        words[CONSUMER_WORD].store(before + taken, Ordering::Relaxed);
+        let mut chain = chain_of_three(&mut sge);
+        let (result, bad) = world.post_chain(&mut chain[0]);
+        match usize::try_from(taken).unwrap() {
+            3 => assert_eq!(result, 0),
+            first => assert_eq!((result, bad), (libc::ENOTTY, &raw mut chain[first])),
+        }
+    }
 }
 
 #[test]
