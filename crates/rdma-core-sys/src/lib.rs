@@ -2,7 +2,8 @@
 //! library, an application and a provider, for every private ABI from 34 to 65.
 //!
 //! It is not a binding for applications: nothing here links to libibverbs, and what `verbs.h` does inline are jumps
-//! through the tables below. Names are rdma-core's own, so that its manual pages apply.
+//! through the tables below; [`client`] has what this workspace's own programs need. Names are rdma-core's own, so that its
+//! manual pages apply.
 //!
 //! # What differs, and where that is known from
 //!
@@ -29,6 +30,7 @@
 
 #![allow(non_camel_case_types)]
 
+pub mod client;
 mod cmd;
 mod driver;
 mod layout;

@@ -1,7 +1,6 @@
 //! Ping-pong over libibverbs: a reliable connection, each message looked at by who gets it. Nothing here is special to USB4.
 //! It plays with `examples/c/verbs-pingpong.c`, too.
 
-mod ffi;
 mod side;
 
 use std::io::{Read, Write};
@@ -12,7 +11,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 
-use crate::ffi::Gid;
+use rdma_core_sys::client::Gid;
+
 use crate::side::{Completed, ROOM, Side, context};
 
 /// Plays ping-pong over libibverbs; without HOST it waits for whoever does.

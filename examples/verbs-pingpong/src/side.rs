@@ -4,19 +4,17 @@ use std::ffi::{CStr, c_int};
 use std::ptr;
 
 use anyhow::{Context, Result, bail, ensure};
+use rdma_core_sys::client::{
+    Address, DataPath, Gid, GidWords, LOCAL_WRITE, MTU_4096, QpAttr, RC, Verbs, done, made,
+};
 use rdma_core_sys::{
+    IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_SEND_SIGNALED, IBV_WC_RECV, IBV_WR_SEND,
     ibv_context, ibv_cq, ibv_mr, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr,
     ibv_sge, ibv_wc,
 };
 
-use crate::ffi::{self, Address, Gid, GidWords, QpAttr, Verbs, done, made};
-
 /// Bytes of the longest message.
 pub(crate) const ROOM: usize = 1 << 20;
-
-type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
-type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
-type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 
 /// What has completed.
 pub(crate) enum Completed {
@@ -37,29 +35,15 @@ pub(crate) struct Side {
     /// that may live then.
     memory: *mut u8,
     gid_index: u8,
-    post_send: PostSend,
-    post_recv: PostRecv,
-    poll_cq: PollCq,
+    data_path: DataPath,
 }
 
 impl Side {
     pub(crate) fn open(device: &str, gid_index: u8) -> Result<Self> {
         let verbs = Verbs::load()?;
         let context = open(&verbs, device)?;
-        // SAFETY: an open device's operations, which its provider has filled in.
-        let ops = unsafe { &(*context).ops };
-        ensure!(
-            !ops.post_send.is_null() && !ops.post_recv.is_null() && !ops.poll_cq.is_null(),
-            "the provider does not post or poll"
-        );
-        // SAFETY: their types are these (`struct ibv_context_ops`).
-        let (post_send, post_recv, poll_cq) = unsafe {
-            (
-                std::mem::transmute::<*mut std::ffi::c_void, PostSend>(ops.post_send),
-                std::mem::transmute::<*mut std::ffi::c_void, PostRecv>(ops.post_recv),
-                std::mem::transmute::<*mut std::ffi::c_void, PollCq>(ops.poll_cq),
-            )
-        };
+        // SAFETY: an open device.
+        let data_path = unsafe { DataPath::of(context) }.context("the provider does not post or poll")?;
         let mut side = Self {
             verbs,
             context,
@@ -69,9 +53,7 @@ impl Side {
             mr: ptr::null_mut(),
             memory: Box::into_raw(vec![0; 2 * ROOM].into_boxed_slice()).cast(),
             gid_index,
-            post_send,
-            post_recv,
-            poll_cq,
+            data_path,
         };
         side.make()?;
         Ok(side)
@@ -84,7 +66,7 @@ impl Side {
         unsafe {
             self.pd = made((verbs.alloc_pd)(self.context), "allocate a protection domain")?;
             self.mr = made(
-                (verbs.reg_mr)(self.pd, self.memory.cast(), 2 * ROOM, ffi::LOCAL_WRITE),
+                (verbs.reg_mr)(self.pd, self.memory.cast(), 2 * ROOM, LOCAL_WRITE),
                 "register memory",
             )?;
             self.cq = made(
@@ -104,25 +86,25 @@ impl Side {
                 max_recv_sge: 1,
                 max_inline_data: 0,
             },
-            qp_type: ffi::RC,
+            qp_type: IBV_QPT_RC,
             sq_sig_all: 0,
         };
         // SAFETY: as above.
         self.qp = unsafe { made((verbs.create_qp)(self.pd, &raw mut init), "create a queue pair")? };
         let attr = QpAttr {
-            qp_state: ffi::INIT,
+            qp_state: IBV_QPS_INIT,
             port_num: 1,
             ..QpAttr::default()
         };
-        self.modify(attr, ffi::TO_INIT, "initialise the queue pair")
+        self.modify(attr, RC.init, "initialise the queue pair")
     }
 
     fn modify(&self, mut attr: QpAttr, mask: c_int, what: &'static str) -> Result<()> {
         // SAFETY: an open queue pair, and attributes of its type.
-        done(
+        Ok(done(
             unsafe { (self.verbs.modify_qp)(self.qp, &raw mut attr, mask) },
             what,
-        )
+        )?)
     }
 
     /// How others reach it.
@@ -138,8 +120,8 @@ impl Side {
     /// To where it sends to that queue pair, and receives from it.
     pub(crate) fn connect(&self, gid: Gid, number: u32) -> Result<()> {
         let mut attr = QpAttr {
-            qp_state: ffi::RTR,
-            path_mtu: ffi::MTU_4096,
+            qp_state: IBV_QPS_RTR,
+            path_mtu: MTU_4096,
             dest_qp_num: number,
             max_dest_rd_atomic: 1,
             // 0.64 ms.
@@ -154,11 +136,11 @@ impl Side {
             },
             ..QpAttr::default()
         };
-        self.modify(attr, ffi::TO_RTR, "connect the queue pair")?;
-        attr.qp_state = ffi::RTS;
+        self.modify(attr, RC.rtr, "connect the queue pair")?;
+        attr.qp_state = IBV_QPS_RTS;
         // 67 ms, each of the times that follow; a receive is waited for, for ever.
         (attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.max_rd_atomic) = (14, 7, 7, 1);
-        self.modify(attr, ffi::TO_RTS, "let the queue pair send")
+        self.modify(attr, RC.rts, "let the queue pair send")
     }
 
     /// The message to send.
@@ -192,8 +174,8 @@ impl Side {
         };
         let mut bad = ptr::null_mut();
         // SAFETY: a queue pair, and a list of one request with one buffer, read before it returns.
-        let error = unsafe { (self.post_recv)(self.qp, &raw mut request, &raw mut bad) };
-        done(error, "post a receive")
+        let error = unsafe { (self.data_path.post_recv)(self.qp, &raw mut request, &raw mut bad) };
+        Ok(done(error, "post a receive")?)
     }
 
     /// Sends `len` bytes, each of which follows from `value`.
@@ -206,12 +188,12 @@ impl Side {
         let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
         request.sg_list = &raw mut buffer;
         request.num_sge = 1;
-        request.opcode = ffi::SEND;
-        request.send_flags = ffi::SIGNALED;
+        request.opcode = IBV_WR_SEND;
+        request.send_flags = IBV_SEND_SIGNALED;
         let mut bad = ptr::null_mut();
         // SAFETY: as for receives.
-        let error = unsafe { (self.post_send)(self.qp, &raw mut request, &raw mut bad) };
-        done(error, "post a send")
+        let error = unsafe { (self.data_path.post_send)(self.qp, &raw mut request, &raw mut bad) };
+        Ok(done(error, "post a send")?)
     }
 
     /// Waits for a send or a receive to complete.
@@ -219,7 +201,7 @@ impl Side {
         let mut completion = ibv_wc::default();
         loop {
             // SAFETY: a completion queue, and room for one completion.
-            match unsafe { (self.poll_cq)(self.cq, 1, &raw mut completion) } {
+            match unsafe { (self.data_path.poll_cq)(self.cq, 1, &raw mut completion) } {
                 0 => {}
                 1 => break,
                 _ => bail!("polling the completion queue failed"),
@@ -230,7 +212,7 @@ impl Side {
             let words = unsafe { CStr::from_ptr((self.verbs.wc_status_str)(completion.status)) };
             bail!("a request ended with: {}", words.to_string_lossy());
         }
-        if completion.opcode & ffi::RECV == 0 {
+        if completion.opcode & IBV_WC_RECV == 0 {
             return Ok(Completed::Sent);
         }
         Ok(Completed::Received(usize::try_from(completion.byte_len)?))
