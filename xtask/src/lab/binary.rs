@@ -1,5 +1,5 @@
 //! Programs of this workspace that the lab runs, in guests and beside them: linked statically, since a guest has another
-//! C library than this machine.
+//! C library than this machine, except for those that load libraries of the guest's.
 
 use crate::process;
 use crate::ui::Task;
@@ -13,20 +13,40 @@ use std::time::Duration;
 /// Naming the target, though it is this machine's, keeps the flags away from build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// How a program finds the C library.
+#[derive(Clone, Copy, PartialEq)]
+enum Linked {
+    Statically,
+    Dynamically,
+}
+
 /// Builds the program `binary` of `package`, once, and says where it is.
 pub(crate) fn build(package: &str, binary: &str) -> Result<PathBuf> {
+    build_once(package, binary, Linked::Statically)
+}
+
+/// The same for a program that loads libraries.
+pub(crate) fn build_dynamic(package: &str, binary: &str) -> Result<PathBuf> {
+    build_once(package, binary, Linked::Dynamically)
+}
+
+fn build_once(package: &str, binary: &str, linked: Linked) -> Result<PathBuf> {
     static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(path) = built.get(binary) {
         return Ok(path.clone());
     }
-    let path = cargo_build(package, binary)?;
+    let path = cargo_build(package, binary, linked)?;
     built.insert(binary.to_string(), path.clone());
     Ok(path)
 }
 
-fn cargo_build(package: &str, binary: &str) -> Result<PathBuf> {
-    let folder = work().join("lab/cargo");
+fn cargo_build(package: &str, binary: &str, linked: Linked) -> Result<PathBuf> {
+    let (folder, flags) = match linked {
+        Linked::Statically => ("lab/cargo", "-C target-feature=+crt-static"),
+        Linked::Dynamically => ("lab/cargo-dynamic", ""),
+    };
+    let folder = work().join(folder);
     let mut command = cargo([
         "build",
         "--quiet",
@@ -37,7 +57,7 @@ fn cargo_build(package: &str, binary: &str) -> Result<PathBuf> {
         package,
     ]);
     command.args(["--bin", binary, "--target-dir"]).arg(&folder);
-    command.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    command.env("RUSTFLAGS", flags);
     // Fat LTO and one codegen unit are for what is measured.
     command.env("CARGO_PROFILE_RELEASE_LTO", "off");
     command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");

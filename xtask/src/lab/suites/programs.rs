@@ -5,6 +5,7 @@
 
 use super::Tag::{Ci, Full};
 use super::{Check, Group, Outcome, rdma, verbs};
+use crate::lab::agent::SIGKILL;
 use crate::lab::perftest::{Server, Test, USB4};
 use crate::lab::session::{Guest, Lab, Plan};
 use crate::lab::switch;
@@ -20,6 +21,8 @@ pub(super) const GROUP: Group = Group {
     checks: &[
         check("devinfo", Ci, devinfo),
         check("pingpong", Ci, pingpong),
+        check("every-byte", Ci, every_byte),
+        check("every-byte-long", Full, every_byte_long),
         check("perftest", Ci, perftest),
         check("sweep", Full, sweep),
     ],
@@ -31,6 +34,9 @@ const fn check(name: &'static str, tag: super::Tag, run: fn(&mut Lab) -> Result<
 
 /// How long one program may take.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long all of our own may take.
+const LONG: Duration = Duration::from_secs(900);
 
 /// Where libibverbs 56 of the guests looks for providers.
 const PROVIDER: &str = "usr/lib/x86_64-linux-gnu/libibverbs/libusb4-rdmav34.so";
@@ -128,6 +134,34 @@ pub(super) fn between(client: &Guest, server: &Guest, command: &str, port: u16) 
         bail!("{command}, server: {served}");
     }
     Ok(output.text())
+}
+
+/// Our own program over libibverbs (crates/testkit/src/bin/verbs): every operation over every transport, both ways at once, with 1,
+/// 4 and 32 queue pairs, inline and not, with and without shared receive queues, each byte looked at.
+fn every_byte(lab: &mut Lab) -> Result<Outcome> {
+    seen(look_at_every_byte(lab.guest(0)?, lab.guest(1)?, "")?)
+}
+
+/// The same, longer.
+fn every_byte_long(lab: &mut Lab) -> Result<Outcome> {
+    seen(look_at_every_byte(lab.guest(0)?, lab.guest(1)?, "--times 10")?)
+}
+
+/// What the program says in the end.
+pub(super) fn look_at_every_byte(client: &Guest, server: &Guest, options: &str) -> Result<String> {
+    const PORT: u16 = 7004;
+    let address = format!("{}:{PORT}", switch::address(server.number));
+    let serving = server
+        .agent()
+        .start_without_input(&["usb4-verbs", "--listen", &address])?;
+    server.listening(PORT)?;
+    let said = client.run(&format!("usb4-verbs --connect {address} {options}"), LONG)?;
+    serving.signal(SIGKILL)?;
+    let served = serving.wait(LIMIT)?;
+    if !said.ok() {
+        bail!("{said}\nserver: {served}");
+    }
+    rdma::verdict(&said.text())
 }
 
 /// What perftest does on each change.

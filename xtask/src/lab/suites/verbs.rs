@@ -74,10 +74,12 @@ const PORT: &str = "/sys/class/infiniband/usb4_0/ports/1";
 /// How long the longest programs may take.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Adds the program to what guests get.
+/// Adds our programs to what guests get: that without libibverbs, and that with.
 pub(super) fn plan(plan: &mut Plan) -> Result<()> {
     let path = binary::build("usb4-testkit", "usb4-uverbs")?;
     plan.files.push(("usr/bin/usb4-uverbs".to_string(), path));
+    let path = binary::build_dynamic("usb4-testkit", "usb4-verbs")?;
+    plan.files.push(("usr/bin/usb4-verbs".to_string(), path));
     Ok(())
 }
 
