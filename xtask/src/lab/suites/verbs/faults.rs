@@ -3,11 +3,13 @@
 
 use super::{load_verbs, prepare, seen};
 use crate::lab::agent::{Running, SIGKILL, Said};
+use crate::lab::emulator::Emulator;
 use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::Tag::{Ci, Full};
 use crate::lab::suites::kmod::with_all_faults;
 use crate::lab::suites::load::MOVING;
 use crate::lab::suites::net::SETTLE;
+use crate::lab::suites::programs::look_at_every_byte;
 use crate::lab::suites::{Check, Group, Outcome, Tag, power, rails, rdma};
 use crate::lab::switch;
 use anyhow::{Context, Result, bail};
@@ -20,6 +22,7 @@ pub(super) const GROUPS: &[Group] = &[Group {
     prepare,
     checks: &[
         check("bad-cable", Ci, bad_cable),
+        check("bad-cable-every-byte", Full, bad_cable_every_byte),
         check("cable-pulled", Ci, |lab| pulled(lab, 3)),
         check("cable-pulled-fifty-times", Full, |lab| pulled(lab, 50)),
         check("process-killed", Ci, process_killed),
@@ -124,31 +127,19 @@ fn bad_cable(lab: &mut Lab) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn pulled(lab: &mut Lab, times: u32) -> Result<Outcome> {
-    let (guests, emulator) = lab.parts();
-    let [one, other] = guests else {
-        bail!("two guests are wanted");
-    };
-    let address = serve(other)?;
-    let mut client = Client::start(one, &address)?;
-    let mut words = String::new();
-    for time in 0..times {
-        rails::moves(emulator, 0, MOVING)?;
-        emulator.ask("unplug 0")?;
-        words = client
-            .says("lost", BOUND)
-            .with_context(|| format!("pulled {time} times before"))?;
-        emulator.ask("plug 0")?;
-        client.says("moving", SETTLE)?;
-    }
-    rails::moves(emulator, 0, MOVING)?;
-    client.end()?;
-    stop_serving(other)?;
-    seen(format!("{times} times, the last time {words:?}"))
+/// Every combination of a reliable connection on such a cable, through libibverbs.
+fn bad_cable_every_byte(lab: &mut Lab) -> Result<Outcome> {
+    lab.guests().iter().try_for_each(rdma::network)?;
+    with_all_faults(lab, |lab| {
+        look_at_every_byte(lab.guest(0)?, lab.guest(1)?, "--filter 'RC '")
+    })
 }
 
-/// Has something end the queue pairs, and bring back what they need; meanwhile messages move.
-fn broken_by(lab: &mut Lab, breaks: impl Fn(&Guest) -> Result<()>) -> Result<Outcome> {
+/// Something happens to the peer, or on the way there, while messages move; they do so afterwards.
+fn endured(
+    lab: &mut Lab,
+    happens: impl FnOnce(&mut Emulator, &Guest, &mut Client<'_>) -> Result<String>,
+) -> Result<Outcome> {
     let (guests, emulator) = lab.parts();
     let [one, other] = guests else {
         bail!("two guests are wanted");
@@ -156,13 +147,37 @@ fn broken_by(lab: &mut Lab, breaks: impl Fn(&Guest) -> Result<()>) -> Result<Out
     let address = serve(other)?;
     let mut client = Client::start(one, &address)?;
     rails::moves(emulator, 0, MOVING)?;
-    breaks(other)?;
-    let words = client.says("lost", BOUND)?;
-    client.says("moving", SETTLE)?;
-    rails::moves(emulator, 0, MOVING)?;
+    let what = happens(emulator, other, &mut client)?;
+    rails::moves(emulator, 0, MOVING).with_context(|| format!("after {what}"))?;
     client.end()?;
     stop_serving(other)?;
-    seen(words)
+    seen(what)
+}
+
+fn pulled(lab: &mut Lab, times: u32) -> Result<Outcome> {
+    endured(lab, |emulator, _, client| {
+        let mut words = String::new();
+        for time in 0..times {
+            rails::moves(emulator, 0, MOVING)?;
+            emulator.ask("unplug 0")?;
+            words = client
+                .says("lost", BOUND)
+                .with_context(|| format!("pulled {time} times before"))?;
+            emulator.ask("plug 0")?;
+            client.says("moving", SETTLE)?;
+        }
+        Ok(format!("{times} times, the last time {words:?}"))
+    })
+}
+
+/// Has something end the queue pairs, and bring back what they need.
+fn broken_by(lab: &mut Lab, breaks: impl FnOnce(&Guest) -> Result<()>) -> Result<Outcome> {
+    endured(lab, |_, other, client| {
+        breaks(other)?;
+        let words = client.says("lost", BOUND)?;
+        client.says("moving", SETTLE)?;
+        Ok(words)
+    })
 }
 
 /// The peer's process dies with what it had in flight; another takes its place.
@@ -206,24 +221,17 @@ fn suspended(lab: &mut Lab) -> Result<Outcome> {
 /// A peer whose machine stands still is not dead, and its queue pairs are not lost.
 fn stopped_for_a_while(lab: &mut Lab) -> Result<Outcome> {
     const SPAN: Duration = Duration::from_secs(15);
-    let (guests, emulator) = lab.parts();
-    let [one, other] = guests else {
-        bail!("two guests are wanted");
-    };
-    let address = serve(other)?;
-    let mut client = Client::start(one, &address)?;
-    rails::moves(emulator, 0, MOVING)?;
-    other.stop(true)?;
-    std::thread::sleep(SPAN);
-    other.stop(false)?;
-    rails::moves(emulator, 0, MOVING).context("after it goes on")?;
-    client.has_not_noticed()?;
-    client.end()?;
-    stop_serving(other)?;
-    seen(format!(
-        "{} s, and the queue pairs are as they were",
-        SPAN.as_secs()
-    ))
+    endured(lab, |emulator, other, client| {
+        other.stop(true)?;
+        std::thread::sleep(SPAN);
+        other.stop(false)?;
+        rails::moves(emulator, 0, MOVING).context("after it goes on")?;
+        client.has_not_noticed()?;
+        Ok(format!(
+            "{} s, and the queue pairs are as they were",
+            SPAN.as_secs()
+        ))
+    })
 }
 
 /// The peer's power fails, and comes back.
