@@ -3,6 +3,7 @@
 
 use super::{Outcome, chroot};
 use crate::lab::agent::SIGKILL;
+use crate::lab::perftest::device_address as address;
 use crate::lab::session::Lab;
 use crate::lab::switch;
 use anyhow::{Context, Result, bail};
@@ -123,7 +124,7 @@ fn pingpong(command: &str) -> String {
 const LIBFABRIC_PORT: u16 = 47592;
 
 /// Gives guests what rdma_cm finds them by.
-fn addresses(lab: &Lab) -> Result<()> {
+pub(super) fn addresses(lab: &Lab) -> Result<()> {
     lab.guests().iter().try_for_each(|guest| {
         let address = address(guest.number);
         let script = format!(
@@ -131,9 +132,4 @@ fn addresses(lab: &Lab) -> Result<()> {
         );
         guest.sh(&script).map(drop)
     })
-}
-
-/// A guest's address on the device's network.
-fn address(guest: usize) -> String {
-    format!("10.77.0.{}", guest + 1)
 }

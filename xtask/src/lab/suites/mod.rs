@@ -17,6 +17,7 @@ pub(crate) mod net;
 mod power;
 pub(super) mod programs;
 mod pyverbs;
+mod qperf;
 mod rails;
 mod random;
 pub(super) mod rdma;

@@ -2,7 +2,7 @@
 //! folders.
 
 use super::Tag::Full;
-use super::{Check, Group, Outcome, Tag, applications, chroot, pyverbs, verbs};
+use super::{Check, Group, Outcome, Tag, applications, chroot, pyverbs, qperf, verbs};
 use crate::lab::session::{Lab, Plan};
 use crate::lab::shared;
 use anyhow::Result;
@@ -17,6 +17,7 @@ pub(super) const GROUP: Group = Group {
         check("mpi-over-ucx", Full, applications::mpi),
         check("ucx", Full, applications::ucx),
         check("libfabric", Full, applications::libfabric),
+        check("qperf", Full, qperf::qperf),
     ],
 };
 

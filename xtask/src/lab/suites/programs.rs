@@ -4,9 +4,10 @@
 //! were made. The pingpongs of rdma-core look at every message, and so does `usb4-uverbs` (suite `verbs`, group `pair`).
 
 use super::Tag::{Ci, Full};
+use super::applications::addresses;
 use super::{Check, Group, Outcome, rdma, verbs};
 use crate::lab::agent::SIGKILL;
-use crate::lab::perftest::{Server, Test, USB4};
+use crate::lab::perftest::{Device, Server, Test, USB4, USB4_BY_RDMA_CM};
 use crate::lab::session::{Guest, Lab, Plan};
 use crate::lab::switch;
 use crate::provider;
@@ -25,6 +26,7 @@ pub(super) const GROUP: Group = Group {
         check("every-byte-long", Full, every_byte_long),
         check("perftest", Ci, perftest),
         check("sweep", Full, sweep),
+        check("sweep-rdma-cm", Full, sweep_rdma_cm),
     ],
 };
 
@@ -187,12 +189,18 @@ const FEW: &[&str] = &[
 
 fn perftest(lab: &mut Lab) -> Result<Outcome> {
     let tests: Vec<String> = FEW.iter().map(|words| words.to_string()).collect();
-    run(lab, &tests)
+    run(lab, USB4, &tests)
 }
 
 /// Every operation over every transport that has it, as latency and bandwidth, with the options that change how it is posted.
 fn sweep(lab: &mut Lab) -> Result<Outcome> {
-    run(lab, &all())
+    run(lab, USB4, &all())
+}
+
+/// The same with queue pairs that rdma_cm connects, where perftest has that.
+fn sweep_rdma_cm(lab: &mut Lab) -> Result<Outcome> {
+    addresses(lab)?;
+    run(lab, USB4_BY_RDMA_CM, &all())
 }
 
 fn all() -> Vec<String> {
@@ -260,13 +268,13 @@ fn all() -> Vec<String> {
     tests
 }
 
-fn run(lab: &mut Lab, tests: &[String]) -> Result<Outcome> {
+fn run(lab: &mut Lab, device: Device, tests: &[String]) -> Result<Outcome> {
     let (client, server) = (lab.guest(0)?, lab.guest(1)?);
     let mut requests = 0;
     let mut failed = vec![];
     for words in tests {
         let test = Test::words(words);
-        match Server::start(server, USB4, &test).and_then(|server| server.run(client)) {
+        match Server::start(server, device, &test).and_then(|server| server.run(client)) {
             Ok(_) => requests += test.messages,
             Err(error) => {
                 say!("perftest: {error:#}");

@@ -1,8 +1,9 @@
 //! The network device whose addresses are the port's GIDs, and rdma_cm, which finds hosts by them.
 
-use super::rdma_cm::{self, LISTENS, run};
+use super::rdma_cm::{self, run};
 use super::{LONG, PORT, load_verbs, prepare, seen};
 use crate::lab::agent::{Running, SIGKILL};
+use crate::lab::perftest::{LISTENS, device_address as address};
 use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::Tag::Ci;
 use crate::lab::suites::net::SETTLE;
@@ -40,11 +41,6 @@ const DEVICE: &str = "usb4rdma0";
 
 /// How long one program may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
-
-/// A guest's IPv4 address on the device.
-pub(super) fn address(guest: usize) -> String {
-    format!("10.77.0.{}", guest + 1)
-}
 
 fn begin(lab: &mut Lab) -> Result<()> {
     prepare(lab)?;

@@ -1,17 +1,15 @@
 //! Programs whose queue pairs rdma_cm connects, by the addresses that [`super::addresses`] gives.
 
-use super::addresses::{LIMIT, address};
+use super::addresses::LIMIT;
 use super::{LONG, seen};
 use crate::lab::agent::{Output, Running, SIGKILL};
+use crate::lab::perftest::{LISTENS, came_early, device_address as address};
 use crate::lab::session::{Guest, Lab};
 use crate::lab::suites::Outcome;
 use crate::lab::suites::leaks::Footprint;
 use crate::lab::suites::net::SETTLE;
 use anyhow::{Context, Result, bail};
 use std::time::Instant;
-
-/// A program waits for connections.
-pub(super) const LISTENS: &str = "rdma resource show cm_id | grep -q 'state LISTEN'";
 
 /// A program that serves on one guest.
 struct Server<'a> {
@@ -43,10 +41,7 @@ pub(super) fn run(client: &Guest, server: &Guest, serve: &str, connect: &str) ->
     let deadline = Instant::now() + SETTLE;
     let output = loop {
         let output = client.run(&format!("{connect} < /dev/null"), LIMIT)?;
-        // rdma_cm says LISTEN before ib_cm listens: who comes in between is told that there is no such service.
-        let said = output.to_string();
-        let early = said.contains("RDMA_CM_EVENT_REJECTED") && said.contains("error: 8");
-        if output.ok() || !early || Instant::now() > deadline {
+        if output.ok() || !came_early(&output.to_string()) || Instant::now() > deadline {
             break output;
         }
     };
