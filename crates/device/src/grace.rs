@@ -30,6 +30,9 @@ impl Grace {
         }
     }
 
+    /// The shortest, for clients that are not expected back in time: nanoseconds.
+    pub const AWAY: u32 = LEAST;
+
     /// Nanoseconds.
     pub fn get(&self) -> u32 {
         self.nanos.load(Ordering::Relaxed)

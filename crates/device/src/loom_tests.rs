@@ -66,7 +66,7 @@ impl World {
         }
         loop {
             self.work();
-            match self.owner.leave_spin(false) {
+            match self.owner.leave_spin(false, false) {
                 Leave::Work => {}
                 Leave::Watched => return true,
                 Leave::StartTimer => {

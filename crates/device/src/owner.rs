@@ -82,9 +82,9 @@ impl Owner {
     }
 
     /// A spinner wants to stop. With `force` it leaves even if there is new work, which the thread will do when
-    /// the timer expires.
-    pub fn leave_spin(&self, force: bool) -> Leave {
-        self.leave(force, SPUN)
+    /// the timer expires. With `away`, nobody is expected back in time: the thread takes over at the next expiry.
+    pub fn leave_spin(&self, force: bool, away: bool) -> Leave {
+        self.leave(force, if away { 0 } else { SPUN })
     }
 
     /// The thread has not armed its wakeups, and others want its processor: whoever polls may drive. If nobody has when
@@ -209,7 +209,7 @@ mod tests {
         assert!(owner.try_spin());
         assert!(!owner.try_spin());
         assert!(!owner.try_thread());
-        assert_eq!(owner.leave_spin(false), Leave::StartTimer);
+        assert_eq!(owner.leave_spin(false, false), Leave::StartTimer);
         assert!(owner.try_thread());
         assert!(!owner.try_spin());
     }
@@ -219,9 +219,9 @@ mod tests {
         let owner = Owner::new();
         assert!(owner.try_spin());
         assert_eq!(owner.notify(), Notified::Owned);
-        assert_eq!(owner.leave_spin(false), Leave::Work);
+        assert_eq!(owner.leave_spin(false, false), Leave::Work);
         assert_eq!(owner.notify(), Notified::Owned);
-        assert_eq!(owner.leave_spin(true), Leave::StartTimer);
+        assert_eq!(owner.leave_spin(true, false), Leave::StartTimer);
         assert_eq!(
             owner.expired(),
             Expired::Taken,
@@ -233,7 +233,7 @@ mod tests {
     fn the_thread_takes_over_after_a_grace_period_without_spinners() {
         let owner = Owner::new();
         assert!(owner.try_spin());
-        assert_eq!(owner.leave_spin(false), Leave::StartTimer);
+        assert_eq!(owner.leave_spin(false, false), Leave::StartTimer);
         assert_eq!(
             owner.expired(),
             Expired::Again,
@@ -241,7 +241,7 @@ mod tests {
         );
         assert!(owner.try_spin());
         assert_eq!(owner.expired(), Expired::Again);
-        assert_eq!(owner.leave_spin(false), Leave::Watched);
+        assert_eq!(owner.leave_spin(false, false), Leave::Watched);
         assert_eq!(owner.expired(), Expired::Again);
         assert_eq!(owner.expired(), Expired::Taken);
         assert!(!owner.is_watched());
@@ -250,12 +250,22 @@ mod tests {
     }
 
     #[test]
+    fn who_is_not_expected_back_is_not_waited_for_twice() {
+        let owner = Owner::new();
+        assert!(owner.try_spin());
+        assert_eq!(owner.leave_spin(false, false), Leave::StartTimer);
+        assert!(owner.try_spin());
+        assert_eq!(owner.leave_spin(false, true), Leave::Watched);
+        assert_eq!(owner.expired(), Expired::Taken);
+    }
+
+    #[test]
     fn a_thread_that_gives_way_is_followed_by_whoever_polls() {
         let owner = Owner::new();
         assert!(owner.try_thread());
         assert_eq!(owner.leave_thread(false), Leave::StartTimer);
         assert!(owner.try_spin());
-        assert_eq!(owner.leave_spin(false), Leave::Watched);
+        assert_eq!(owner.leave_spin(false, false), Leave::Watched);
         assert_eq!(owner.expired(), Expired::Again);
     }
 
@@ -300,7 +310,7 @@ mod tests {
     fn a_timer_that_expires_late_stops() {
         let owner = Owner::new();
         assert!(owner.try_spin());
-        assert_eq!(owner.leave_spin(false), Leave::StartTimer);
+        assert_eq!(owner.leave_spin(false, false), Leave::StartTimer);
         assert!(owner.try_thread());
         assert_eq!(owner.expired(), Expired::Stop);
         assert!(owner.try_sleep());

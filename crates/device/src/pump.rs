@@ -57,6 +57,8 @@ pub struct Serviced {
     pub more: bool,
     /// Another thread is servicing this link; nothing was done.
     pub busy: bool,
+    /// Clients have been shown something.
+    pub shown: bool,
     /// The turn was ended for the sake of completions.
     pub early: bool,
     /// When to call again at the latest, if nothing happens.
@@ -183,8 +185,9 @@ impl<H: Home> Device<H> {
             phase: &phase,
         };
         turn.run(guard, scratch, &mut done, hurry, first, last);
+        done.shown = host.has_shown();
         let kick = port.must_kick();
-        if kick || host.has_shown() {
+        if kick || done.shown {
             // One for everybody who may sleep: what they wait for has been stored, their wish to be woken is looked at.
             fence(Ordering::SeqCst);
             if kick {

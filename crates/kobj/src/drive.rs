@@ -3,7 +3,8 @@
 //! A link is driven by whoever has taken its [`Owner`] word: its thread, or a client inside of
 //! `ENTER` (a *spinner*). Both do the same rounds: take what has arrived off the rings, have the device do a turn, until
 //! there is no more. A spinner that leaves starts a timer ([`usb4_device::Grace`]); when that runs out and no spinner has
-//! come back, or something has been announced, the thread takes over. The thread goes on for `LINGER` after it last found
+//! come back, or something has been announced, the thread takes over (sooner if no
+//! spinner ever does: [`usb4_device::Habit`]). The thread goes on for `LINGER` after it last found
 //! something, since every unmasking of an interrupt is an MMIO read under the controller's lock; then it has interrupts
 //! unmasked, polls once more, and sleeps. If others want its processor before that, it leaves as a spinner does, rather than
 //! keep the link while it waits for its turn: the others may be clients that poll.
@@ -12,7 +13,7 @@
 
 use core::sync::atomic::Ordering;
 
-use usb4_device::{EndpointId, Expired, Leave, LinkHeld, LinkId, Notified, Owner, Port};
+use usb4_device::{EndpointId, Expired, Grace, Leave, Left, LinkHeld, LinkId, Notified, Owner, Port};
 use usb4_engine::{Fate, Nanos, RailId, RxToken, Slab, TxSlot};
 
 use crate::abi::{Arrived, BATCH, Frame, Sent, Turn};
@@ -22,6 +23,9 @@ use crate::links::{Driven, LINK_RAILS, Link};
 
 /// How long the thread polls after it has last found something.
 const LINGER: Nanos = 50_000;
+
+/// How long it looks by timer, while others want its processor, before it has interrupts unmasked.
+const YIELDS: Nanos = 1_000_000;
 
 /// Longest run of the thread in a read-side critical section, and while clients announce work to it and others want its
 /// processor.
@@ -52,13 +56,22 @@ struct Round {
     progress: bool,
     /// There may be more.
     more: bool,
+    /// Clients have been shown something.
+    shown: bool,
+    /// Frames have arrived.
+    heard: bool,
 }
 
 type Held<'a> = LinkHeld<'a, KernelHome>;
 
 impl Link {
+    /// What the hand-over timer runs for.
+    fn grace(&self, away: bool) -> u32 {
+        if away { Grace::AWAY } else { self.grace.get() }
+    }
+
     /// One round, by the owner.
-    fn round(&self, driven: &mut Driven, core: &Core, now: Nanos) -> bool {
+    fn round(&self, driven: &mut Driven, core: &Core, now: Nanos) -> Round {
         let mut round = Round::default();
         for _ in 0..TURNS {
             driven.arrived.frame_count = 0;
@@ -71,6 +84,7 @@ impl Link {
             }
             if driven.arrived.frame_count != 0 {
                 driven.heard = now;
+                round.heard = true;
             }
             round.progress |= any;
             self.turn(driven, core, None, now, &mut round);
@@ -82,7 +96,7 @@ impl Link {
             driven.watch_at = now.saturating_add(WATCH);
             self.watch(core, now);
         }
-        round.progress
+        round
     }
 
     /// Tells the C side of rails on which the peer leaves probes unanswered.
@@ -99,14 +113,16 @@ impl Link {
 
     /// What a client has just submitted goes on its way, by the owner. What has arrived is for later: the client waits for
     /// nothing yet.
-    fn flush(&self, driven: &mut Driven, core: &Core, held: Held<'_>, now: Nanos) {
+    fn flush(&self, driven: &mut Driven, core: &Core, held: Held<'_>, now: Nanos) -> Round {
         let mut round = Round::default();
         driven.arrived.frame_count = 0;
         driven.arrived.sent_count = 0;
         self.turn(driven, core, Some(held), now, &mut round);
         if round.more {
-            self.round(driven, core, now);
+            let next = self.round(driven, core, now);
+            round.shown |= next.shown;
         }
+        round
     }
 
     /// A turn of the device with what has arrived.
@@ -140,6 +156,7 @@ impl Link {
         self.deadline
             .store(done.deadline.unwrap_or(Nanos::MAX), Ordering::Relaxed);
         round.progress |= done.progress;
+        round.shown |= done.shown;
         round.more = done.more | arrived.is_full();
         if let Some(rail) = done.reset {
             port.strange(rail.0, arrived.last_tag(rail));
@@ -261,28 +278,46 @@ impl Core {
         };
         let mut done = false;
         let mut rounds = 0_u32;
+        let mut how = if held.is_some() {
+            Left::Submitted
+        } else {
+            Left::Nothing
+        };
+        if let Some(link) = link {
+            // SAFETY: we are the owner.
+            unsafe { link.driven() }.habit.returned();
+        }
         loop {
+            let mut away = false;
             if let Some(link) = link {
                 // SAFETY: we are the owner.
                 let driven = unsafe { link.driven() };
-                match held.take() {
+                let round = match held.take() {
                     Some(held) => link.flush(driven, self, held, now),
-                    None => done |= link.round(driven, self, now),
+                    None => {
+                        let round = link.round(driven, self, now);
+                        done |= round.progress;
+                        round
+                    }
+                };
+                if round.shown {
+                    how = Left::Shown;
                 }
+                away = driven.habit.leaves(how);
             }
             drop(held.take());
             rounds = rounds.saturating_add(1);
             // Before anybody else can take it.
             self.undriven.fetch_add(1, Ordering::Relaxed);
-            match owner.leave_spin(rounds >= ROUNDS) {
+            match owner.leave_spin(rounds >= ROUNDS, away) {
                 Leave::Work => {
                     self.undriven.fetch_sub(1, Ordering::Relaxed);
                     now = home::now();
                 }
-                Leave::Watched => return done,
-                Leave::StartTimer => {
+                Leave::Watched if !away => return done,
+                Leave::Watched | Leave::StartTimer => {
                     if let Some(link) = link {
-                        link.port.hand_over(link.grace.get());
+                        link.port.hand_over(link.grace(away));
                     }
                     return done;
                 }
@@ -394,37 +429,42 @@ pub extern "C" fn usb4_core_link_run(core: &Core, link: &Link) -> u64 {
     loop {
         // SAFETY: we are the owner.
         let driven = unsafe { link.driven() };
-        let progress = link.round(driven, core, now);
+        let round = link.round(driven, core, now);
         now = home::now();
-        if progress {
+        if round.progress {
             driven.busy = now;
         }
-        let lingers = now.saturating_sub(driven.busy) < LINGER;
-        if lingers && home::must_yield() {
+        if round.heard {
+            driven.habit.served();
+        }
+        let quiet = now.saturating_sub(driven.busy);
+        let over = now.saturating_sub(start) > SLICE;
+        if quiet < YIELDS && home::must_yield() {
             // Whoever wants the processor may be the client that has just been woken, and will drive.
+            let away = driven.habit.is_away();
             link.threads.store(false, Ordering::Release);
             core.undriven.fetch_add(1, Ordering::Relaxed);
-            match owner.leave_thread(now.saturating_sub(start) > SLICE) {
+            match owner.leave_thread(over) {
                 Leave::Work => {
                     core.undriven.fetch_sub(1, Ordering::Relaxed);
                     link.threads.store(true, Ordering::Relaxed);
                     continue;
                 }
-                Leave::StartTimer => link.port.hand_over(link.grace.get()),
-                Leave::Watched => (),
+                Leave::Watched if !away => (),
+                Leave::Watched | Leave::StartTimer => link.port.hand_over(link.grace(away)),
             }
             return now.saturating_add(FALLBACK);
         }
-        if now.saturating_sub(start) > SLICE {
+        if over {
             return 0;
         }
-        if lingers {
+        if quiet < LINGER {
             core::hint::spin_loop();
             continue;
         }
         link.port.arm();
         // What has come before the interrupt was unmasked brings none.
-        if link.round(driven, core, now) {
+        if link.round(driven, core, now).progress {
             driven.busy = now;
             continue;
         }

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use usb4_device::{DeviceError, Grace, LinkId, Scratch};
+use usb4_device::{DeviceError, Grace, Habit, LinkId, Scratch};
 use usb4_engine::elements::Rail;
 use usb4_engine::{Counters, LinkConfig, LinkStorage, LocalInfo, Nanos, NodeId, RailConfig, RailId, Slab};
 use usb4_wire::FRAME_VERSION;
@@ -71,6 +71,8 @@ pub(crate) struct Driven {
     pub(crate) told_down: bool,
     /// When the thread last found something to do.
     pub(crate) busy: Nanos,
+    /// Whether clients come back.
+    pub(crate) habit: Habit,
     /// The value of [`Core::tracing`] that `traced` is of.
     pub(crate) tracing: u32,
     /// What had been counted when that was last traced.
@@ -218,6 +220,7 @@ pub unsafe extern "C" fn usb4_core_link_new(
             watch_at: 0,
             told_down: false,
             busy: 0,
+            habit: Habit::default(),
             tracing: 0,
             traced: Counters::default(),
         }),

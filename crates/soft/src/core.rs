@@ -304,7 +304,7 @@ impl Core {
         }
         // SAFETY: we are the owner.
         let done = if unsafe { self.is_quiet() } {
-            match self.owner.leave_spin(false) {
+            match self.owner.leave_spin(false, false) {
                 Leave::Watched => false,
                 Leave::StartTimer => {
                     self.wake_keeper();
@@ -368,7 +368,7 @@ impl Core {
             // SAFETY: we are the owner.
             done |= unsafe { self.turn(work) };
             turns += 1;
-            match self.owner.leave_spin(turns >= TURNS_FOR_OTHERS) {
+            match self.owner.leave_spin(turns >= TURNS_FOR_OTHERS, false) {
                 Leave::Work => work = Work::Posted(now()),
                 Leave::Watched => return done,
                 Leave::StartTimer => {
