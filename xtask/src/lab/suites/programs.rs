@@ -258,10 +258,21 @@ fn all() -> Vec<String> {
             ));
         }
     }
-    for more in ["-c RC -q 8 -b", "-c UD -q 2", "-c RC -q 32"] {
-        tests.push(format!("ib_send_bw -s 4096 -n 100 --use-srq {more}"));
+    for transport in ["RC", "UD"] {
+        let common = format!("-n 100 -c {transport} --use-srq");
+        for more in ["-s 64", "-s 64 -I 64", "-s 4096", "-s 64 -e"] {
+            tests.push(format!("ib_send_lat {common} {more}"));
+        }
+        for more in [
+            "-s 64 -I 64 -q 2",
+            "-s 4096 -b",
+            "-s 4096 -q 2 -e",
+            "-s 4096 -q 8 -b",
+            "-s 4096 -q 32",
+        ] {
+            tests.push(format!("ib_send_bw {common} {more}"));
+        }
     }
-    tests.push("ib_send_lat -s 64 -n 100 --use-srq -e".to_string());
     tests.extend(["send", "write"].map(|kind| format!("ib_{kind}_bw -a -n 20")));
     tests.push("ib_read_bw -a -n 20".to_string());
     tests.push("ib_send_bw -a -n 20 -c UD".to_string());
