@@ -92,6 +92,11 @@ impl Memory {
         word.map_or(UNTOUCHED, |word| word.load(Ordering::Relaxed))
     }
 
+    /// Whether nobody has ever written to a word.
+    pub(crate) fn is_untouched(&self, at: usize) -> bool {
+        self.word(at) == UNTOUCHED
+    }
+
     pub(crate) fn set_word(&self, at: usize, value: u64) {
         if let Some(word) = self.from(at).next() {
             word.store(value, Ordering::Relaxed);

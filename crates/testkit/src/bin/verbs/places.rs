@@ -47,7 +47,7 @@ pub(crate) fn received(number: usize) -> usize {
     (2 * PLACES + number) * STRIDE
 }
 
-/// A queue pair's own word.
+/// A queue pair's own word; that after it is nobody's.
 pub(crate) fn own(queue: u32) -> usize {
     WORDS + 16 * queue as usize
 }

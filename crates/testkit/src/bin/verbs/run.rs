@@ -311,8 +311,8 @@ impl Side<'_> {
                 let at = place.incoming(self.case);
                 let old = self.device.memory.word(at);
                 self.atomics.gave(place.queue, atomic, old)?;
-                // Nothing but the word was written.
-                self.device.memory.set_word(at, 0);
+                self.look(at + 8, 0, place.queue, message)
+                    .context("more than a word is written")?;
             }
             if !pending.signalled {
                 continue;
@@ -401,11 +401,15 @@ impl Side<'_> {
     /// Compares words with what the other side has done to them.
     fn end(self, peer: &mut Peer) -> Result<()> {
         let theirs: Sums = peer.exchange(self.atomics.end()?)?;
-        let word = |at| self.device.memory.word(at);
+        let memory = &self.device.memory;
+        let words = (0..self.case.queues).map(own);
+        for at in words.clone().chain([ADDED, SWAPPED]) {
+            ensure!(memory.is_untouched(at + 8), "a word beside is written to");
+        }
         let found = Sums {
-            own: (0..self.case.queues).map(|queue| word(own(queue))).collect(),
-            added: word(ADDED),
-            swapped: word(SWAPPED),
+            own: words.map(|at| memory.word(at)).collect(),
+            added: memory.word(ADDED),
+            swapped: memory.word(SWAPPED),
         };
         ensure!(found == theirs, "words are {found:x?}, and not {theirs:x?}");
         Ok(())
