@@ -22,7 +22,7 @@ pub(super) const GROUPS: &[Group] = &[Group {
     prepare,
     checks: &[
         check("bad-cable", Ci, bad_cable),
-        check("bad-cable-every-byte", Full, bad_cable_every_byte),
+        check("bad-cable-every-byte", Ci, bad_cable_every_byte),
         check("cable-pulled", Ci, |lab| pulled(lab, 3)),
         check("cable-pulled-fifty-times", Full, |lab| pulled(lab, 50)),
         check("process-killed", Ci, process_killed),
