@@ -23,6 +23,9 @@ const COUNTER: u64 = 1 << 20;
 /// How long a peer may be away.
 const AWAY: Duration = Duration::from_secs(120);
 
+/// How long a peer that is there may take to notice that the link is lost.
+const NOTICED: Duration = Duration::from_secs(20);
+
 /// Writes, reads back and counts, until it is ended. Says `moving` with every queue pair it has connected, and `lost` with
 /// the statuses of what was outstanding when that failed.
 ///
@@ -44,14 +47,24 @@ pub(crate) fn run(device: &str, address: &str) -> Result<()> {
         looks_lost(&me, &lost)?;
         let statuses: Vec<String> = lost.iter().map(status).collect();
         say(&format!("lost {} after {counted} exchanges", statuses.join(" ")))?;
-        // If it is there still, its queue pair has seen the same.
-        if let Ok(state) = peer.number(&Request::State) {
-            ensure!(
-                state == u64::from(ERR),
-                "the peer's queue pair is in state {state}"
-            );
-        }
+        has_seen_it(&mut peer)?;
     }
+}
+
+/// If the peer is there still, its queue pair sees the same: later than this side, perhaps, as each host has to notice that by
+/// itself.
+fn has_seen_it(peer: &mut Peer) -> Result<()> {
+    let start = Instant::now();
+    while let Ok(state) = peer.number(&Request::State) {
+        if state == u64::from(ERR) {
+            break;
+        }
+        ensure!(
+            start.elapsed() < NOTICED,
+            "the peer's queue pair is still in state {state}"
+        );
+    }
+    Ok(())
 }
 
 fn say(line: &str) -> Result<()> {
