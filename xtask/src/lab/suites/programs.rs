@@ -1,7 +1,9 @@
 //! Stock programs of verbs between two guests: libibverbs with our provider, on `usb4_0`.
 //!
 //! perftest does not look at what arrives, so here it shows that requests of every kind complete, and as often as they
-//! were made. The pingpongs of rdma-core look at every message, and so does `usb4-uverbs` (suite `verbs`, group `pair`).
+//! were made. The pingpongs of rdma-core look at every message, and so do `usb4-verbs` and `usb4-uverbs` (suite `verbs`, group
+//! `pair`). perftest sends nothing inline on a device whose vendor it does not know: `-I` only makes it say so, and what is inline is
+//! for the others.
 
 use super::Tag::{Ci, Full};
 use super::applications::addresses;
