@@ -106,6 +106,10 @@ impl<H: Home> LinkHost<'_, H> {
                 QpKind::Uc => len,
                 QpKind::Ud => len.saturating_add(GRH),
             },
+            used: match kind {
+                QpKind::Rc | QpKind::Uc => len,
+                QpKind::Ud => len.saturating_add(GRH),
+            },
         };
         let Drawn { rqe, cookie, at } = match slot.draws_from() {
             None => device.draw(slot, &drawer, slot, rx)?,

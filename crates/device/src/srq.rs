@@ -87,6 +87,8 @@ pub(crate) struct Drawer {
     pub(crate) op_flags: u8,
     /// The least room that will do.
     pub(crate) needed: u32,
+    /// The room that the message takes, if there is so much.
+    pub(crate) used: u32,
 }
 
 impl<H: Home> Device<H> {
@@ -315,6 +317,12 @@ impl<H: Home> Device<H> {
         };
         rx.rq.advance();
         rx.rq.release();
+        // Only what the message has may be written to, and has to be the client's: programs post longer receives than they have
+        // memory for.
+        let rqe = Rqe {
+            len: rqe.len.min(drawer.used),
+            ..rqe
+        };
         let at = self.receive_buffer(rx, &rqe).ok_or(CqeStatus::Protection);
         Ok(Drawn { rqe, cookie, at })
     }

@@ -237,6 +237,44 @@ fn a_message_longer_than_its_receive_stops_both_ends() {
     );
 }
 
+/// Programs post receives of one length, however near their memory's end.
+#[test]
+fn of_a_receive_only_what_a_message_has_needs_memory() {
+    for kind in [QpKind::Rc, QpKind::Uc] {
+        let mut world = World::new();
+        let (mut a, mut b) = world.qp_pair(kind);
+        let ka = keys(&world, &a);
+        let memory = Memory::zeroed(64);
+        let config = RegionConfig {
+            addr: BASE,
+            len: 64,
+            access: Access::LOCAL,
+            peer: None,
+            mem: memory.clone(),
+        };
+        let kb = world.device(&b).register_in_pd(b.client, 1, config).unwrap();
+        for (number, len) in [(50, 32), (51, 0), (52, 33)] {
+            b.receive(number, kb, BASE + 32, 4096);
+            world.submit(&mut b);
+            a.post(send(1, ka, BASE, len));
+            world.submit(&mut a);
+            world.settle();
+            let sent = if len == 33 && kind == QpKind::Rc {
+                CqeStatus::Resource
+            } else {
+                CqeStatus::Ok
+            };
+            assert_eq!(a.outcomes(), [(1, sent)], "{kind:?} {len}");
+            let received = if len == 33 {
+                CqeStatus::Protection
+            } else {
+                CqeStatus::Ok
+            };
+            assert_eq!(b.outcomes(), [(number, received)], "{kind:?} {len}");
+        }
+    }
+}
+
 #[test]
 fn a_receive_with_a_wrong_key_stops_both_ends() {
     let mut world = World::new();
