@@ -246,6 +246,12 @@ impl Half {
         self.slots
     }
 
+    /// Whether there are places, and none is free.
+    pub(crate) fn is_full(&self) -> bool {
+        let fresh = self.fresh.load(Ordering::Relaxed);
+        self.depth != 0 && fresh >= self.depth && self.free.load(Ordering::Relaxed) == 0
+    }
+
     /// Copies what an entry of `len` bytes has in `slot`. `None` if that is nothing. The caller has the queue's half of the
     /// endpoint locked.
     pub(crate) fn copy(

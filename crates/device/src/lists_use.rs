@@ -88,6 +88,17 @@ impl<H: Home> Device<H> {
         half.copy((rx.id, true), slot, rqe.len, content, acquire, release)
     }
 
+    /// Whether the next receive in `rx` has a list, and there is no place for that. Who waits for it would come back in vain.
+    #[inline(never)]
+    pub(crate) fn waits_for_place(&self, rx: &mut Rx<H>) -> bool {
+        let Ok(Some(rqe)) = rx.rq.peek() else {
+            return false;
+        };
+        // SAFETY: the caller has the endpoint's receiving half locked.
+        let lists = unsafe { self.lists_of(rx.id.0) };
+        rqe.pieces() != 0 && lists.is_some_and(|lists| lists.rq.is_full())
+    }
+
     fn acquire_piece(&self, domain: Domain, process_key: u32, piece: Piece, writes: bool) -> Option<MemAt> {
         let key = match piece.local_key {
             LOCAL_PROCESS => process_key,

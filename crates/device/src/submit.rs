@@ -4,7 +4,7 @@ use usb4_engine::{FlowId, Link, MemAt, Nanos, OpenError, Operation, PostError, W
 use usb4_ring_abi::{Cqe, CqeStatus, LOCAL_PROCESS, OP_INVALIDATE, Op as OpCode, Sqe, sqe_flags};
 
 use crate::cq::{BEGUN, CONNECTED, NoRoom, Op, QP, UNSIGNALED};
-use crate::endpoint::{DRAINS, EndpointSlot, FLOWLESS, HUNGRY, RETRY, STARVED, Tx};
+use crate::endpoint::{DRAINS, EndpointSlot, FLOWLESS, HUNGRY, Kind, RETRY, STARVED, Tx};
 use crate::host::{LinkHost, join_cookie};
 use crate::lists::NoList;
 use crate::sync::Ordering;
@@ -209,7 +209,8 @@ impl<H: Home> Device<H> {
             }
             let is_srq = srq == Some(ep);
             let room = self.cq(rx.cq).and_then(|cq| cq.with(rx.cq, |cq| cq.has_room()));
-            if room == Some(false) && !is_srq {
+            let is_verbs = !matches!(rx.kind, Kind::Ring(_));
+            if room == Some(false) && !is_srq || is_verbs && self.waits_for_place(rx) {
                 self.attend(slot, ep, STARVED);
                 return false;
             }

@@ -32,15 +32,20 @@ impl Shared {
 
     /// With slots behind its entries.
     pub(crate) fn with(world: &World, slots: Slots) -> Self {
+        Self::of(world, DEPTH, slots)
+    }
+
+    /// With so many of them.
+    pub(crate) fn of(world: &World, depth: u32, slots: Slots) -> Self {
         let device = &world.sides[1].device;
         let client = device.add_client(Quota::UNLIMITED, None).unwrap();
-        let words = words_with::<Rqe>(DEPTH, slots);
+        let words = words_with::<Rqe>(depth, slots);
         let config = SrqConfig {
             pd: 1,
-            depth: DEPTH,
+            depth,
             rq: words.clone(),
             slots,
-            lists: Slab::boxed(list_words(DEPTH, slots)),
+            lists: Slab::boxed(list_words(depth, slots)),
         };
         let srq = device.create_srq(client, config).unwrap();
         let memory = Memory::zeroed(1 << 16);
@@ -52,7 +57,7 @@ impl Shared {
             mem: memory.clone(),
         };
         let keys = device.register_in_pd(client, 1, region).unwrap();
-        let rq = Producer::new(words.clone(), DEPTH).unwrap();
+        let rq = Producer::new(words.clone(), depth).unwrap();
         Self {
             client,
             srq,

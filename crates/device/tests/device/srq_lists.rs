@@ -9,6 +9,7 @@ use usb4_ring_abi::{CqeStatus, Piece, QueueGeometry, Rqe, Slots};
 use crate::home::Memory;
 use crate::slots::pieces_of;
 use crate::srq::{BASE, DEPTH, Shared, send_now};
+use crate::srq_wrong::Three;
 use crate::world::{QKEY, User, World, pattern, send, words, words_with};
 
 const SLOTS: Slots = Slots::of(64).unwrap();
@@ -189,6 +190,38 @@ fn who_draws_lists_may_go_and_so_may_the_queue_in_the_middle_of_a_message() {
         let device = &world.sides[1].device;
         assert_eq!(device.deregister(shared.client, shared.keys.local), Ok(true));
     }
+}
+
+#[test]
+fn who_finds_no_place_for_a_list_waits_for_one_quietly() {
+    let mut three = Three::new();
+    let mut shared = Shared::of(&three.world, 1, SLOTS);
+    let (mut c, mut d, kc) = three.connection(&shared);
+    let (mut a, mut b, _) = shared.connection(&three.world, QpKind::Rc);
+    let bytes = pattern(60_000);
+    let ka = filled(&three.world, &a, &bytes);
+    let list = apart(shared.keys, BASE, &[20_001, 20_001, 19_998]);
+    shared.post_list(&three.world, 50, &list);
+    three.send(&mut c, send(1, kc, BASE, 60_000));
+    while shared.words[usb4_ring_abi::CONSUMER_WORD].load(Ordering::Relaxed) == 0 {
+        three.turn_far();
+    }
+    // The rest of that message takes its time; it has the only place.
+    shared.post_list(&three.world, 51, &list);
+    send_now(&three.world, &mut a, 2, ka, 60_000);
+    three.world.settle();
+    assert!(b.poll().is_empty());
+    let side = &three.world.sides[1];
+    let told = side.device.counters(side.link).unwrap().rnr_sent;
+    assert!(told <= 2, "told {told} times to come back");
+    // Now it has come.
+    while d.poll().is_empty() {
+        three.world.now += 1_000;
+        three.turn_far();
+    }
+    three.world.settle();
+    assert_eq!(b.outcomes(), [(51, CqeStatus::Ok)]);
+    assert!(shared.bytes_in(&list) == bytes);
 }
 
 #[test]

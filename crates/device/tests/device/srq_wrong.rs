@@ -2,25 +2,26 @@
 
 use std::sync::atomic::Ordering;
 
-use usb4_device::{QpEvent, QpKind, QpState};
-use usb4_ring_abi::{CqeStatus, PRODUCER_WORD, Slots};
+use usb4_device::{Access, Device, Keys, QpAttr, QpEvent, QpKind, QpState, Quota, RegionConfig};
+use usb4_ring_abi::{CqeStatus, PRODUCER_WORD, Slots, Sqe};
 
+use crate::home::Memory;
 use crate::srq::{BASE, Shared, events, send_now};
 use crate::world::{QKEY, Side, User, World, deliver, send};
 
 /// A datagram queue pair on the first host that sends to one that draws from the queue.
-fn datagrams(world: &World, shared: &Shared) -> (User, User, usb4_device::Keys) {
+fn datagrams(world: &World, shared: &Shared) -> (User, User, Keys) {
     let (mut a, b) = (world.qp(0, QpKind::Ud), shared.qp(world, QpKind::Ud));
-    let memory = crate::home::Memory::zeroed(64);
-    let ka = world.register_pd(&a, &memory, usb4_device::Access::LOCAL);
+    let memory = Memory::zeroed(64);
+    let ka = world.register_pd(&a, &memory, Access::LOCAL);
     world.connect_qp(&a, &b);
     world.connect_qp(&b, &a);
     a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
     (a, b, ka)
 }
 
-fn datagram(name: u64, keys: usb4_device::Keys, len: u32) -> usb4_ring_abi::Sqe {
-    usb4_ring_abi::Sqe {
+fn datagram(name: u64, keys: Keys, len: u32) -> Sqe {
+    Sqe {
         args: [QKEY.into(), 0, 0, 0],
         ..send(name, keys, BASE, len)
     }
@@ -66,27 +67,68 @@ fn a_shared_receive_that_is_too_short_ends_and_the_next_message_gets_another() {
 }
 
 /// Three hosts: the second one has a link to each of the others.
-struct Three {
-    world: World,
+pub(crate) struct Three {
+    pub(crate) world: World,
     /// The third host, and the second's end of its link to it.
-    far: [Side; 2],
+    pub(crate) far: [Side; 2],
 }
 
 impl Three {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let world = World::new();
         let far = [Side::new(3, 2, |_| ()), world.sides[1].beside(3)];
         Self { world, far }
     }
 
+    /// A reliable connection from the third host to one that draws from the queue.
+    pub(crate) fn connection(&self, shared: &Shared) -> (User, User, Keys) {
+        let far = &self.far[0].device;
+        let client = far.add_client(Quota::UNLIMITED, None).unwrap();
+        let c = User::of_qp(far, 0, client, QpKind::Rc, 1);
+        let d = shared.qp(&self.world, QpKind::Rc);
+        let move_on = |device: &Device<_>, qp: &User, peer: &User| {
+            for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+                let attr = QpAttr {
+                    state: Some(state),
+                    peer: Some((peer.addr.node, peer.addr.ep)),
+                    ..QpAttr::default()
+                };
+                device.modify_qp(qp.client, qp.ep, &attr, 0).unwrap();
+            }
+        };
+        move_on(far, &c, &d);
+        move_on(&self.world.sides[1].device, &d, &c);
+        let region = RegionConfig {
+            addr: BASE,
+            len: 1 << 16,
+            access: Access::LOCAL,
+            peer: None,
+            mem: Memory::zeroed(1 << 16),
+        };
+        let keys = far.register_in_pd(client, 1, region).unwrap();
+        (c, d, keys)
+    }
+
+    /// Sends from the third host.
+    pub(crate) fn send(&self, from: &mut User, sqe: Sqe) {
+        from.post(sqe);
+        from.sq.publish();
+        self.far[0].device.submit(from.ep, self.world.now);
+    }
+
+    /// A turn of both ends of the third host's link.
+    pub(crate) fn turn_far(&mut self) {
+        for index in 0..2 {
+            self.far[index].service(self.world.now);
+            let (sender, receiver) = (&self.far[index], &self.far[1 - index]);
+            deliver(sender, receiver, self.world.now, &mut |_| ());
+        }
+    }
+
     fn settle(&mut self) {
         for _ in 0..200 {
             self.world.settle();
-            for index in 0..2 {
-                self.far[index].service(self.world.now);
-                let (sender, receiver) = (&self.far[index], &self.far[1 - index]);
-                deliver(sender, receiver, self.world.now, &mut |_| ());
-            }
+            self.turn_far();
         }
     }
 }
@@ -96,41 +138,12 @@ fn a_corrupt_queue_stops_those_who_wait_on_other_links_too() {
     let mut three = Three::new();
     let shared = Shared::with(&three.world, Slots::NONE);
     let (mut a, b, ka) = shared.connection(&three.world, QpKind::Rc);
-    // From the third host.
-    let client = three.far[0]
-        .device
-        .add_client(usb4_device::Quota::UNLIMITED, None)
-        .unwrap();
-    let far = three.far[0].device.clone();
-    let mut c = User::of_qp(&far, 0, client, QpKind::Rc, 1);
-    let d = shared.qp(&three.world, QpKind::Rc);
-    let move_on = |device: &usb4_device::Device<_>, qp: &User, peer: &User| {
-        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-            let attr = usb4_device::QpAttr {
-                state: Some(state),
-                peer: Some((peer.addr.node, peer.addr.ep)),
-                ..usb4_device::QpAttr::default()
-            };
-            device.modify_qp(qp.client, qp.ep, &attr, 0).unwrap();
-        }
-    };
-    move_on(&far, &c, &d);
-    move_on(&three.world.sides[1].device, &d, &c);
+    let (mut c, d, kc) = three.connection(&shared);
     // One that nobody sends to.
     let e = shared.qp(&three.world, QpKind::Uc);
     three.world.connect_qp(&e, &a);
-    let region = usb4_device::RegionConfig {
-        addr: BASE,
-        len: 64,
-        access: usb4_device::Access::LOCAL,
-        peer: None,
-        mem: crate::home::Memory::zeroed(64),
-    };
-    let kc = far.register_in_pd(client, 1, region).unwrap();
     // The third host's message waits.
-    c.post(send(1, kc, BASE, 8));
-    c.sq.publish();
-    far.submit(c.ep, three.world.now);
+    three.send(&mut c, send(1, kc, BASE, 8));
     three.settle();
     assert!(c.poll().is_empty());
     // The first host's finds the queue corrupt.
