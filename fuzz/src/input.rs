@@ -70,4 +70,11 @@ impl Rng {
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
+
+    /// Bytes of as many numbers as it takes.
+    #[cfg(test)]
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let numbers = std::iter::repeat_with(|| self.next().to_le_bytes());
+        numbers.flatten().take(len).collect()
+    }
 }

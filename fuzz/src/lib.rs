@@ -12,6 +12,7 @@ pub mod link_events;
 pub mod nhi_hostile;
 pub mod queue_hostile;
 pub mod rail_control;
+pub mod verbs_hostile;
 
 use std::path::Path;
 
@@ -77,6 +78,19 @@ mod tests {
     #[test]
     fn queue_hostile_survives_its_seeds() {
         try_all(crate::queue_hostile::run, &crate::queue_hostile::seeds());
+    }
+
+    #[test]
+    fn verbs_hostile_survives_its_seeds() {
+        try_all(crate::verbs_hostile::run, &crate::verbs_hostile::seeds());
+    }
+
+    /// As a fuzzer begins: without a compiler's help, but with many seeds' worth of luck.
+    #[test]
+    fn verbs_hostile_survives_chance() {
+        for seed in 1..=2_000 {
+            crate::verbs_hostile::run(&crate::input::Rng::new(seed).bytes(600));
+        }
     }
 
     #[test]

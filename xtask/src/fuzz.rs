@@ -24,12 +24,13 @@ pub(crate) struct Args {
 }
 
 /// A target and the longest input it can make use of.
-const TARGETS: [(&str, u32); 7] = [
+const TARGETS: [(&str, u32); 8] = [
     ("frame_parse", 4100),
     ("control_parse", 100),
     ("rail_control", 1024),
     ("link_events", 1024),
     ("queue_hostile", 512),
+    ("verbs_hostile", 768),
     ("nhi_hostile", 1024),
     ("emu_client", 1024),
 ];

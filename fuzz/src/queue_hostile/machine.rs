@@ -133,8 +133,8 @@ impl Machine {
     pub fn new() -> Self {
         let sizes = DeviceConfig {
             max_clients: 3,
-            max_endpoints: 6,
-            max_cqs: 6,
+            max_endpoints: 8,
+            max_cqs: 8,
             max_regions: 8,
             max_links: 1,
             max_sources: 16,
@@ -143,7 +143,11 @@ impl Machine {
         let home = FuzzHome {
             random: AtomicU64::new(7),
         };
-        let device = Device::new(home, &sizes, DeviceStorage::boxed(&sizes)).expect("a device");
+        let storage = DeviceStorage {
+            lists: Slab::boxed(sizes.max_endpoints),
+            ..DeviceStorage::boxed(&sizes)
+        };
+        let device = Device::new(home, &sizes, storage).expect("a device");
         let config = LinkConfig {
             tx_slots: 32,
             rx_tokens: 192,

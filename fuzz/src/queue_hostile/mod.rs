@@ -4,7 +4,7 @@
 //! client's memory stays as it was and its messages go through, the host keeps the protocol, and removing the
 //! client leaves nothing of it in use.
 
-mod machine;
+pub(crate) mod machine;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,18 +18,18 @@ use usb4_ring_abi::{
 
 use crate::input::Input;
 
-const BASE: u64 = 0x10_0000;
-const REGION: usize = 8192;
+pub(crate) const BASE: u64 = 0x10_0000;
+pub(crate) const REGION: usize = 8192;
 
 /// The client that behaves.
-struct Honest {
-    queues: Queues,
+pub(crate) struct Honest {
+    pub(crate) queues: Queues,
     sq: Producer<Arc<[AtomicU64]>, Sqe>,
     rq: Producer<Arc<[AtomicU64]>, Rqe>,
     cq: Consumer<Arc<[AtomicU64]>, Cqe>,
     ah: u32,
     memory: Memory,
-    keys: Keys,
+    pub(crate) keys: Keys,
 }
 
 /// The other one.
@@ -63,7 +63,7 @@ fn pattern() -> Vec<u8> {
 }
 
 impl Honest {
-    fn new(machine: &Machine) -> Self {
+    pub(crate) fn new(machine: &Machine) -> Self {
         let id = client(machine);
         let queues = Queues::create(machine, id, EndpointKind::Datagram).expect("an endpoint");
         let memory = Memory::new(pattern().into());
@@ -84,7 +84,7 @@ impl Honest {
     }
 
     /// Sends itself a message. Others may take its receives meanwhile, so it posts more until its own has got one.
-    fn works(&mut self, machine: &mut Machine) {
+    pub(crate) fn works(&mut self, machine: &mut Machine) {
         let local_key = self.keys.local;
         let send = Sqe {
             op: Op::Send.code(),
@@ -122,6 +122,14 @@ impl Honest {
             }
         }
         panic!("the honest client's messages do not go through");
+    }
+
+    /// Nobody else has written to its memory.
+    pub(crate) fn is_untouched(&self) {
+        let bytes = self.memory.lock().expect("not poisoned");
+        let mut expected = pattern();
+        expected.copy_within(..100, 4096);
+        assert!(*bytes == expected, "the honest client's memory has changed");
     }
 }
 
@@ -319,15 +327,12 @@ impl World {
         );
         self.honest.works(&mut self.machine);
         self.machine.check_link();
-        let bytes = self.honest.memory.lock().expect("not poisoned");
-        let mut expected = pattern();
-        expected.copy_within(..100, 4096);
-        assert!(*bytes == expected, "the honest client's memory has changed");
+        self.honest.is_untouched();
     }
 }
 
 /// Puts an entry where the next one belongs, as far as the queue's own words say where that is.
-fn push(queue: &[AtomicU64], depth: u32, words: &[u64]) {
+pub(crate) fn push(queue: &[AtomicU64], depth: u32, words: &[u64]) {
     let producer = queue[PRODUCER_WORD].load(Ordering::Relaxed);
     let slot = (producer % u64::from(depth)) as usize;
     for (word, value) in queue[ENTRIES_WORD + slot * words.len()..].iter().zip(words) {
