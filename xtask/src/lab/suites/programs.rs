@@ -9,7 +9,7 @@ use super::Tag::{Ci, Full};
 use super::applications::addresses;
 use super::{Check, Group, Outcome, rdma, verbs};
 use crate::lab::agent::SIGKILL;
-use crate::lab::perftest::{Device, Server, Test, USB4, USB4_BY_RDMA_CM};
+use crate::lab::perftest::{Device, Test, USB4, USB4_BY_RDMA_CM, row_between};
 use crate::lab::session::{Guest, Lab, Plan};
 use crate::lab::switch;
 use crate::provider;
@@ -289,7 +289,7 @@ fn run(lab: &mut Lab, device: Device, tests: &[String]) -> Result<Outcome> {
     let mut failed = vec![];
     for words in tests {
         let test = Test::words(words);
-        match Server::start(server, device, &test).and_then(|server| server.run(client)) {
+        match row_between(client, server, device, &test) {
             Ok(_) => requests += test.messages,
             Err(error) => {
                 say!("perftest: {error:#}");

@@ -37,13 +37,15 @@ impl<'a> Server<'a> {
 
 /// Runs a pair of programs, and returns what the client said.
 pub(super) fn run(client: &Guest, server: &Guest, serve: &str, connect: &str) -> Result<String> {
-    let serving = Server::start(server, serve)?;
-    let deadline = Instant::now() + SETTLE;
-    let output = loop {
+    let deadline = Instant::now() + LIMIT;
+    let (serving, output) = loop {
+        let serving = Server::start(server, serve)?;
         let output = client.run(&format!("{connect} < /dev/null"), LIMIT)?;
         if output.ok() || !came_early(&output.to_string()) || Instant::now() > deadline {
-            break output;
+            break (serving, output);
         }
+        serving.running.signal(SIGKILL)?;
+        serving.running.wait(SETTLE)?;
     };
     if !output.ok() {
         serving.running.signal(SIGKILL)?;
