@@ -47,6 +47,8 @@ struct World {
     client: ClientId,
     memory: Memory,
     keys: Keys,
+    /// Those of regions that were deregistered while something used them.
+    going: Vec<u32>,
     qps: Vec<Qp>,
     srq: Option<(EndpointId, Words)>,
     /// Everything of the hostile client that the device has ever been given.
@@ -106,6 +108,7 @@ impl World {
             client,
             memory,
             keys,
+            going: vec![],
             qps: vec![],
             srq: None,
             lent: vec![],
@@ -245,9 +248,13 @@ impl World {
             }
             (12, _) if self.qps.len() < QPS => self.open(input.byte()),
             (13, _) => {
-                let local = self.keys.local;
-                let _ = self.machine.device.deregister(client, local);
-                let _ = self.machine.device.reclaim(client, local, more & 1 != 0);
+                let force = more & 4 != 0;
+                if self.machine.device.deregister(client, self.keys.local) == Ok(false) {
+                    self.going.push(self.keys.local);
+                }
+                let device = &self.machine.device;
+                self.going
+                    .retain(|key| device.reclaim(client, *key, force) == Ok(false));
                 if more & 2 != 0 {
                     let access = Access::from_bits(more).unwrap_or(Access::REMOTE_ALL);
                     if let Some(keys) = register(&self.machine, client, &self.memory, access) {
@@ -266,7 +273,11 @@ impl World {
                 }
                 None => self.make_srq(),
             },
-            (15, _) if more == 15 => self.honest.works(&mut self.machine),
+            (15, _) if more == 14 => {
+                self.machine.change = Some((input.byte(), input.byte()));
+                self.machine.turn();
+            }
+            (15, _) if more == 15 && !self.machine.changed => self.honest.works(&mut self.machine),
             (15, _) => self.machine.now += u64::from(input.byte()) << 14,
             _ => {}
         }
@@ -292,7 +303,8 @@ impl World {
             let byte = input.byte();
             Piece {
                 addr: BASE + u64::from(byte & 15),
-                local_key: self.keys.local,
+                // One in sixteen is nobody's.
+                local_key: self.keys.local ^ u32::from(byte & 15 == 15),
                 len: u32::from(byte >> 4) << 9,
             }
         });
@@ -390,13 +402,13 @@ impl World {
     }
 
     fn finish(mut self) {
-        self.machine.settle();
-        self.honest.works(&mut self.machine);
+        self.rest();
+        self.gives_all_back();
         let device = &self.machine.device;
         device
             .remove_client(self.client, self.machine.now)
             .expect("the client is there");
-        self.machine.settle();
+        self.rest();
         (self.srq, self.qps) = (None, vec![]);
         for words in &self.lent {
             assert_eq!(
@@ -410,9 +422,38 @@ impl World {
             1,
             "the device keeps memory of a client that is gone"
         );
-        self.honest.works(&mut self.machine);
-        self.machine.check_link();
-        self.honest.is_untouched();
+        if !self.machine.changed {
+            self.machine.check_link();
+            self.honest.is_untouched();
+        }
+    }
+
+    /// Without queues nothing uses the memory any more.
+    fn gives_all_back(&mut self) {
+        let (client, now) = (self.client, self.machine.now);
+        let queues = self.qps.iter().map(|qp| qp.ep);
+        for queue in queues.chain(self.srq.as_ref().map(|(srq, _)| *srq)) {
+            let destroyed = self.machine.device.destroy_endpoint(client, queue, now);
+            destroyed.expect("the queue is there");
+        }
+        self.rest();
+        let device = &self.machine.device;
+        let used = device.deregister(client, self.keys.local) == Ok(false)
+            || (self.going.iter()).any(|key| device.reclaim(client, *key, false) == Ok(false));
+        assert!(self.machine.changed || !used, "something still uses the memory");
+    }
+
+    /// Comes to rest, if its peer lets it.
+    fn rest(&mut self) {
+        if self.machine.changed {
+            for _ in 0..64 {
+                self.machine.turn();
+                self.machine.now += 400_000;
+            }
+        } else {
+            self.machine.settle();
+            self.honest.works(&mut self.machine);
+        }
     }
 }
 

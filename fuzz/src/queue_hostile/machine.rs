@@ -20,6 +20,8 @@ pub type Memory = Arc<Mutex<Vec<u8>>>;
 
 const NODE: NodeId = NodeId(1);
 const RAIL: RailId = RailId(0);
+/// Where a frame's tag ends.
+const TAG_END: usize = 16;
 /// Turns in which a host must come to rest.
 const PATIENCE: usize = 20_000;
 
@@ -124,6 +126,10 @@ impl Port<Memory> for FuzzPort {
 pub struct Machine {
     pub device: Device<FuzzHome>,
     pub now: Nanos,
+    /// What a hostile peer does to the next frame: which byte behind its tag, and which bits of that.
+    pub change: Option<(u8, u8)>,
+    /// It has done so: the link may end up in any state that it allows.
+    pub changed: bool,
     port: FuzzPort,
     link: LinkId,
     scratch: Scratch,
@@ -185,6 +191,8 @@ impl Machine {
         Self {
             device,
             now: 0,
+            change: None,
+            changed: false,
             port,
             link,
             scratch: Scratch::boxed(),
@@ -197,17 +205,25 @@ impl Machine {
         let done = self
             .device
             .service(self.link, &self.port, self.now, &mut self.scratch);
-        assert!(!done.busy && !done.down && done.reset.is_none());
+        assert!(!done.busy);
+        assert!(self.changed || !done.down && done.reset.is_none());
         let mut progress = done.progress;
         loop {
-            let Some((slot, frame)) = lock(&self.port.sent).pop_front() else {
+            let Some((slot, mut frame)) = lock(&self.port.sent).pop_front() else {
                 break;
             };
+            if let Some((at, bits)) = self.change.take() {
+                let places = frame.len() - TAG_END;
+                frame[TAG_END + usize::from(at) % places] ^= bits;
+                self.changed = true;
+            }
             progress = true;
             self.device.tx_completed(self.link, self.now, RAIL, slot);
-            let token = lock(&self.port.free)
-                .pop()
-                .expect("the RX pool covers what a link holds");
+            let token = lock(&self.port.free).pop();
+            if token.is_none() && self.changed {
+                continue;
+            }
+            let token = token.expect("the RX pool covers what a link holds");
             let len = u16::try_from(frame.len()).expect("a frame");
             lock(&self.port.received)[token.0 as usize].clone_from(&frame);
             let fate = self
