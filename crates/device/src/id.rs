@@ -49,7 +49,16 @@ impl EndpointId {
     pub(crate) fn number(self) -> u32 {
         self.0 & 0xff_ffff
     }
+
+    /// Whether the queue pair of that name is one of the host's own.
+    pub(crate) fn is_special(self) -> bool {
+        self.index() < SPECIAL_QPS
+    }
 }
+
+/// Places that no other queue pair gets than those with their numbers, which are a host's own; other endpoints do where there
+/// are no others.
+pub(crate) const SPECIAL_QPS: usize = 2;
 
 /// The generation after this one; never 0, so that no name is 0.
 pub(crate) fn next_generation(generation: u16) -> u16 {

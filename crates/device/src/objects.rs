@@ -7,6 +7,7 @@ use crate::ah::{self, Ah, AhSlot};
 use crate::client::{Control, count};
 use crate::cq::{Cq, CqSlot};
 use crate::endpoint::{EndpointSlot, FAILED, Kind, Rx, Tx};
+use crate::id::SPECIAL_QPS;
 use crate::lists::Lists;
 use crate::memory::Domain;
 use crate::qp::Told;
@@ -14,9 +15,6 @@ use crate::{
     ClientId, CqConfig, CqId, Device, DeviceError, EndpointConfig, EndpointId, EndpointKind, EndpointState,
     Home, LinkId, Object, QpEvent,
 };
-
-/// Places that no other queue pair gets than those with their numbers; other endpoints do where there are no others.
-const SPECIAL_QPS: usize = 2;
 
 impl<H: Home> Device<H> {
     /// Creates a completion queue.

@@ -115,7 +115,11 @@ impl<H: Home> Device<H> {
         let Some(kind) = QpKind::of(tx.op_flags) else {
             return Taken::Dead;
         };
-        let status = seen(kind, status);
+        let status = match seen(kind, status) {
+            // It serves everybody: nobody's handle that is gone may stop it.
+            CqeStatus::Invalid if tx.id.is_special() => CqeStatus::Flushed,
+            status => status,
+        };
         let failed = !matches!(status, CqeStatus::Ok | CqeStatus::Flushed);
         if sqe.flags & sqe_flags::UNSIGNALED != 0 && status == CqeStatus::Ok {
             return Taken::Done;

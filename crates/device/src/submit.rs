@@ -288,9 +288,16 @@ impl<H: Home> Device<H> {
         if sqe.op == OP_INVALIDATE {
             return self.invalidate_own(slot, tx, sqe);
         }
-        match self.qp_entry(tx, session, sqe) {
+        let taken = match self.qp_entry(tx, session, sqe) {
             Ok((op, entry)) => self.begin::<true>(slot, tx, session, (op, &entry), now),
             Err(status) => self.refuse(slot, tx, sqe, status),
+        };
+        match taken {
+            // It serves everybody: one link that has no room may not keep what is for others.
+            Taken::Stuck | Taken::Flowless if tx.id.is_special() => {
+                self.refuse(slot, tx, sqe, CqeStatus::Flushed)
+            }
+            taken => taken,
         }
     }
 

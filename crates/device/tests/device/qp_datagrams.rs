@@ -231,3 +231,35 @@ fn a_special_queue_pair_has_its_number_again_and_again_and_nobody_else_has_it() 
         }
     }
 }
+
+#[test]
+fn a_handle_that_goes_takes_its_datagrams_with_it_and_does_not_stop_a_special_queue_pair() {
+    let mut world = World::new();
+    let (mut a, mut b) = (special(&world, 0, 1), special(&world, 1, 1));
+    let ((_, ka), (_, kb)) = (keys(&world, &a), keys(&world, &b));
+    a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+    a.post(datagram(1, ka, 8, QKEY));
+    world.device(&a).destroy_ah(a.client, a.ep, a.ah, 0).unwrap();
+    assert_eq!(run(&mut world, &mut a), [(1, CqeStatus::Flushed)]);
+    a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+    b.receive(50, kb, BASE, 100);
+    world.submit(&mut b);
+    a.post(datagram(2, ka, 8, QKEY));
+    assert_eq!(run(&mut world, &mut a), [(2, CqeStatus::Ok)]);
+    assert_eq!(b.poll()[0].user_data, 50);
+}
+
+#[test]
+fn a_link_without_room_does_not_keep_a_special_queue_pair_waiting() {
+    let mut world = World::with(|config| config.max_ops = 4);
+    let (mut a, b) = (special(&world, 0, 1), special(&world, 1, 1));
+    let (_, ka) = keys(&world, &a);
+    a.ah = world.device(&a).create_ah(a.client, a.ep, &b.addr).unwrap();
+    for number in 1..=4 {
+        a.post(datagram(number, ka, 8, QKEY));
+    }
+    world.submit(&mut a);
+    // An endpoint has no more than are left.
+    assert_eq!(a.outcomes(), [(3, CqeStatus::Flushed), (4, CqeStatus::Flushed)]);
+    assert_eq!(run(&mut world, &mut a), [(1, CqeStatus::Ok), (2, CqeStatus::Ok)]);
+}
