@@ -7,8 +7,8 @@
  * slots of kernel memory through which everything is copied. The core is called by
  * the work item alone, since it may not be in interrupts of any kind.
  *
- * What cannot be sent soon is dropped: a host whose link has died must not keep the
- * slots that others need.
+ * Nothing here waits for a host (ib_channel_peers.c): what it has no slot for waits
+ * with whoever transmits, who goes on with the others.
  */
 #include <linux/jiffies.h>
 #include <linux/log2.h>
@@ -29,14 +29,19 @@
 /* Its only protection domain. */
 #define CHANNEL_PD	1
 
-/* Slots that one host may have. */
-#define PEER_SLOTS	(U4_CHANNEL_TX / 2)
-
-/* A host that has given none back for so long gets no more. */
-#define PATIENCE	(HZ / 10)
+/*
+ * Nobody refuses datagrams for lack of a receive. One that does so is given up by its
+ * flow a little later than here: codes for 4.3 s, and for 6 times 491 ms.
+ */
+#define REFUSAL_TIME		20
+#define REFUSAL_RNR_TIME	31
+#define REFUSALS		6
 
 /* Completions in one go. */
 #define BUDGET		U4_CHANNEL_RX
+
+/* Datagrams of all channels that were not sent, or not received, ever. */
+atomic64_t u4_channel_lost;
 
 static u8 *tx_slot(struct u4_channel *channel, u32 slot)
 {
@@ -57,79 +62,48 @@ static void *entry_at(u64 *words, u64 index, u32 depth, size_t size)
 
 /* Sending */
 
-static bool is_node(const struct usb4_core_node *a,
-		    const struct usb4_core_node *b)
-{
-	return a->low == b->low && a->high == b->high;
-}
-
-/* The peer's place: its own, a free one, or that of who was idle for longest. */
-static struct u4_channel_peer *place_for(struct u4_channel *channel,
-					 const struct usb4_core_node *node)
-{
-	struct u4_channel_peer *best = NULL;
-	struct u4_channel_peer *peer;
-	u32 i;
-
-	for (i = 0; i < U4_CHANNEL_PEERS; i++) {
-		peer = &channel->peers[i];
-		if (peer->made && is_node(&peer->node, node))
-			return peer;
-		if (peer->busy || (best && !best->made))
-			continue;
-		if (!best || !peer->made || time_before(peer->used, best->used))
-			best = peer;
-	}
-	return best;
-}
-
-static struct u4_channel_peer *get_peer(struct u4_channel *channel,
-					const struct usb4_core_node *node)
-{
-	struct u4_channel_peer *peer = place_for(channel, node);
-	int ret;
-
-	if (!peer)
-		return ERR_PTR(-EHOSTUNREACH);
-	if (peer->made && is_node(&peer->node, node))
-		return peer;
-	if (peer->made)
-		u4_verbs_destroy_ah(channel->client, channel->ep, peer->ah);
-	peer->made = false;
-	ret = u4_verbs_create_ah(channel->client, channel->ep, node,
-				 channel->number, &peer->ah);
-	if (ret)
-		return ERR_PTR(-EHOSTUNREACH);
-	peer->node = *node;
-	peer->made = true;
-	peer->used = jiffies;
-	return peer;
-}
-
 /**
  * u4_channel_slot() - room for a datagram; for whoever transmits
  * @channel: the channel
  * @node: the host it goes to
  * @slot: where to put the slot's number
  *
- * Return: where to write it, or an error: -EAGAIN if there is no room now, and
- * transmit() is called when there may be; -EHOSTUNREACH if it is to be dropped.
+ * Return: where to write it, or an error: -EAGAIN if there is no room for that host
+ * now, and transmit() is called when there may be; others if it is to be dropped.
  */
 u8 *u4_channel_slot(struct u4_channel *channel,
 		    const struct usb4_core_node *node, u32 *slot)
 {
-	struct u4_channel_peer *peer = get_peer(channel, node);
+	int ret = u4_channel_peer_ready(channel, node);
 
-	if (IS_ERR(peer))
-		return ERR_CAST(peer);
-	*slot = find_first_bit(channel->free, U4_CHANNEL_TX);
-	if (*slot == U4_CHANNEL_TX || peer->busy >= PEER_SLOTS) {
-		if (time_after(jiffies, peer->used + PATIENCE))
-			return ERR_PTR(-EHOSTUNREACH);
-		channel->blocked = true;
-		return ERR_PTR(-EAGAIN);
+	if (ret) {
+		if (ret != -EAGAIN)
+			atomic64_inc(&u4_channel_lost);
+		return ERR_PTR(ret);
 	}
+	*slot = find_first_bit(channel->free, U4_CHANNEL_TX);
 	return tx_slot(channel, *slot);
+}
+
+static void post_send(struct u4_channel *channel, u32 slot)
+{
+	struct usb4_ring_sqe *sqe = entry_at(channel->sq_words, channel->sends,
+					     U4_CHANNEL_TX, sizeof(*sqe));
+
+	*sqe = (struct usb4_ring_sqe) {
+		.op = USB4_RING_OP_SEND,
+		.ah = channel->peers[channel->owner[slot]].ah,
+		.user_data = slot,
+		.local_addr = (uintptr_t)tx_slot(channel, slot),
+		.local_key = channel->key,
+		.len = channel->len[slot],
+		.args[0] = channel->qkey,
+	};
+	channel->sends++;
+	/* After the entry. There are as many places as slots. */
+	smp_store_release(&channel->sq_words[USB4_RING_PRODUCER_WORD],
+			  channel->sends);
+	channel->posted = true;
 }
 
 /**
@@ -142,43 +116,64 @@ u8 *u4_channel_slot(struct u4_channel *channel,
 void u4_channel_send(struct u4_channel *channel,
 		     const struct usb4_core_node *node, u32 slot, u32 len)
 {
-	struct u4_channel_peer *peer = place_for(channel, node);
-	struct usb4_ring_sqe *sqe = entry_at(channel->sq_words, channel->sends,
-					     U4_CHANNEL_TX, sizeof(*sqe));
+	struct u4_channel_peer *peer = u4_channel_peer_of(channel, node);
 
 	__clear_bit(slot, channel->free);
 	channel->owner[slot] = peer - channel->peers;
+	channel->len[slot] = len;
 	if (!peer->busy++)
 		peer->used = jiffies;
-	*sqe = (struct usb4_ring_sqe) {
-		.op = USB4_RING_OP_SEND,
-		.ah = peer->ah,
-		.user_data = slot,
-		.local_addr = (uintptr_t)tx_slot(channel, slot),
-		.local_key = channel->key,
-		.len = len,
-		.args[0] = channel->qkey,
-	};
-	channel->sends++;
-	/* After the entry. There are as many places as slots. */
-	smp_store_release(&channel->sq_words[USB4_RING_PRODUCER_WORD],
-			  channel->sends);
-	channel->posted = true;
+	post_send(channel, slot);
 }
 
-static void sent(struct u4_channel *channel, u32 slot)
+static void finish(struct u4_channel *channel, u32 slot)
 {
-	struct u4_channel_peer *peer;
+	struct u4_channel_peer *peer = &channel->peers[channel->owner[slot]];
+	/* What ends without a handle was flushed. */
+	bool lost = !peer->made;
+
+	if (lost)
+		atomic64_inc(&u4_channel_lost);
+	u4_channel_peer_done(peer);
+	channel->ops->sent(channel, slot, lost);
+	__set_bit(slot, channel->free);
+}
+
+static void sent(struct u4_channel *channel, const struct usb4_ring_cqe *cqe)
+{
+	u32 slot = cqe->user_data;
 
 	if (WARN_ON_ONCE(slot >= U4_CHANNEL_TX ||
 			 test_bit(slot, channel->free)))
 		return;
-	peer = &channel->peers[channel->owner[slot]];
-	peer->busy--;
-	peer->used = jiffies;
-	if (channel->ops->sent)
-		channel->ops->sent(channel, slot);
-	__set_bit(slot, channel->free);
+	if (cqe->status != USB4_RING_STATUS_FLUSHED) {
+		finish(channel, slot);
+		return;
+	}
+	/* The link had no room; or it has no handle any more. */
+	if (bitmap_empty(channel->refused, U4_CHANNEL_TX))
+		channel->repost = jiffies + 1;
+	__set_bit(slot, channel->refused);
+}
+
+/* Whether some are left, to be posted later. */
+static bool repost(struct u4_channel *channel)
+{
+	bool due = time_after_eq(jiffies, channel->repost);
+	u32 slot;
+
+	for_each_set_bit(slot, channel->refused, U4_CHANNEL_TX) {
+		bool made = channel->peers[channel->owner[slot]].made;
+
+		if (made && !due)
+			continue;
+		__clear_bit(slot, channel->refused);
+		if (made)
+			post_send(channel, slot);
+		else
+			finish(channel, slot);
+	}
+	return !bitmap_empty(channel->refused, U4_CHANNEL_TX);
 }
 
 /* Receiving */
@@ -217,6 +212,7 @@ static void received(struct u4_channel *channel,
 	    cqe->len <= U4_CHANNEL_BYTES + GRH_BYTES) {
 		grh = (const struct ib_grh *)rx_slot(channel, slot);
 		u4_guid_to_mac(be64_to_cpu(grh->sgid.global.interface_id), mac);
+		u4_channel_peers_heard(channel, mac);
 		channel->ops->received(channel, mac, (const u8 *)(grh + 1),
 				       cqe->len - GRH_BYTES);
 	}
@@ -246,7 +242,7 @@ static bool take_completions(struct u4_channel *channel)
 		if (cqe.flags & USB4_RING_CQE_RECV)
 			received(channel, &cqe);
 		else
-			sent(channel, cqe.user_data);
+			sent(channel, &cqe);
 		count++;
 	}
 	return true;
@@ -256,22 +252,25 @@ static void channel_work(struct work_struct *work)
 {
 	struct u4_channel *channel =
 		container_of(work, struct u4_channel, work.work);
+	unsigned long next;
 	bool more;
 
 	more = take_completions(channel);
-	channel->blocked = false;
+	next = u4_channel_peers_look(channel);
+	if (repost(channel))
+		next = 1;
 	channel->ops->transmit(channel);
 	if (channel->posted) {
 		channel->posted = false;
 		u4_verbs_submit(channel->ep);
 	}
+	next = min(next, u4_channel_peers_look(channel));
 	if (more ||
 	    u4_verbs_arm_cq(channel->client, channel->cq, false) > 0)
 		u4_channel_kick(channel);
-	else if (channel->blocked)
+	else if (next != MAX_JIFFY_OFFSET)
 		/* Does nothing if it was kicked meanwhile. */
-		queue_delayed_work(channel->workqueue, &channel->work,
-				   PATIENCE + 1);
+		queue_delayed_work(channel->workqueue, &channel->work, next);
 }
 
 /**
@@ -299,8 +298,13 @@ static int make_ready(struct u4_channel *channel)
 		USB4_CORE_QPS_INIT, USB4_CORE_QPS_RTR, USB4_CORE_QPS_RTS,
 	};
 	struct usb4_core_qp_attr attr = {
-		.mask = USB4_CORE_QP_STATE | USB4_CORE_QP_QKEY,
+		.mask = USB4_CORE_QP_STATE | USB4_CORE_QP_QKEY |
+			USB4_CORE_QP_TIMEOUT | USB4_CORE_QP_RETRY_CNT |
+			USB4_CORE_QP_RNR_RETRY | USB4_CORE_QP_MIN_RNR_TIMER,
 		.qkey = channel->qkey,
+		.timeout = REFUSAL_TIME,
+		.rnr_retry = REFUSALS,
+		.min_rnr_timer = REFUSAL_RNR_TIME,
 	};
 	size_t i;
 	int ret;

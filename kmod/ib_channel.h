@@ -6,6 +6,7 @@
 #ifndef USB4_IB_CHANNEL_H
 #define USB4_IB_CHANNEL_H
 
+#include <linux/atomic.h>
 #include <linux/bitmap.h>
 #include <linux/if_ether.h>
 #include <linux/workqueue.h>
@@ -19,41 +20,56 @@
 #define U4_CHANNEL_TX		64
 #define U4_CHANNEL_RX		128
 
-/* Hosts that datagrams are on their way to. */
+/* Hosts that datagrams are on their way to: as many as there are links. */
 #define U4_CHANNEL_PEERS	16
+
+/* Datagrams for one host that may wait for room. Whatever else comes is dropped. */
+#define U4_CHANNEL_WAITING	64
 
 struct u4_channel;
 
 /**
  * struct u4_channel_ops - whose channel it is
- * @transmit: sends what is to be sent; called after u4_channel_kick(), and whenever
- *	there is room again
- * @sent: a datagram has left its slot; may be %NULL
+ * @transmit: offers all that is to be sent; called after u4_channel_kick(), and
+ *	whenever there is room again
+ * @sent: a datagram has left its slot; or was lost, its host having been given up
  * @received: one has come from the same channel of the host with that address
  *
  * All of them are called by the channel's work item, so one at a time, and may sleep.
  */
 struct u4_channel_ops {
 	void (*transmit)(struct u4_channel *channel);
-	void (*sent)(struct u4_channel *channel, u32 slot);
+	void (*sent)(struct u4_channel *channel, u32 slot, bool lost);
 	void (*received)(struct u4_channel *channel, const u8 *mac,
 			 const u8 *data, u32 len);
 };
 
 /**
  * struct u4_channel_peer - a host that datagrams go to
+ * @known: it is there
+ * @made: there is a handle
+ * @doubted: it has been given up, and nothing has come back since
+ * @mac: its address
  * @node: the host
  * @ah: the handle that leads to it
- * @made: there is one
  * @busy: slots that it has
- * @used: when it last got one or gave one back
+ * @waiting: datagrams that this call of @transmit has found no room for
+ * @used: when it last got a slot while it had none, or gave one back
+ * @again: @doubted: not to be tried before
+ * @rest: @doubted: how long it was left alone the last time
  */
 struct u4_channel_peer {
+	bool known;
+	bool made;
+	bool doubted;
+	u8 mac[ETH_ALEN];
 	struct usb4_core_node node;
 	u32 ah;
-	bool made;
 	u32 busy;
+	u32 waiting;
 	unsigned long used;
+	unsigned long again;
+	unsigned long rest;
 };
 
 /**
@@ -74,10 +90,12 @@ struct u4_channel_peer {
  * @sends: entries put on the submission queue, ever
  * @receives: entries put on the receive queue, ever
  * @posted: there are some that the core was not told of
- * @blocked: @transmit was told to wait
  * @memory: slots to send from, then those to receive in
  * @free: which of the former nobody has
  * @owner: for each of the former, which of @peers it is for
+ * @len: for each of them, bytes in it
+ * @refused: which of them are to be posted again
+ * @repost: not before
  * @peers: hosts that datagrams go to
  */
 struct u4_channel {
@@ -97,12 +115,17 @@ struct u4_channel {
 	u64 sends;
 	u64 receives;
 	bool posted;
-	bool blocked;
 	u8 *memory;
 	DECLARE_BITMAP(free, U4_CHANNEL_TX);
 	u8 owner[U4_CHANNEL_TX];
+	u32 len[U4_CHANNEL_TX];
+	DECLARE_BITMAP(refused, U4_CHANNEL_TX);
+	unsigned long repost;
 	struct u4_channel_peer peers[U4_CHANNEL_PEERS];
 };
+
+/* ib_channel.c */
+extern atomic64_t u4_channel_lost;
 
 int u4_channel_open(struct u4_channel *channel,
 		    const struct u4_channel_ops *ops, u32 number, u32 qkey);
@@ -112,6 +135,15 @@ u8 *u4_channel_slot(struct u4_channel *channel,
 		    const struct usb4_core_node *node, u32 *slot);
 void u4_channel_send(struct u4_channel *channel,
 		     const struct usb4_core_node *node, u32 slot, u32 len);
+
+/* ib_channel_peers.c */
+struct u4_channel_peer *u4_channel_peer_of(struct u4_channel *channel,
+					   const struct usb4_core_node *node);
+int u4_channel_peer_ready(struct u4_channel *channel,
+			  const struct usb4_core_node *node);
+void u4_channel_peer_done(struct u4_channel_peer *peer);
+unsigned long u4_channel_peers_look(struct u4_channel *channel);
+void u4_channel_peers_heard(struct u4_channel *channel, const u8 *mac);
 
 /* The address that follows from a host's GUID, and back: EUI-64 */
 static inline void u4_guid_to_mac(u64 guid, u8 *mac)

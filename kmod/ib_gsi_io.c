@@ -58,16 +58,13 @@ static bool take_send(struct u4_ib_gsi *gsi, struct u4_gsi_send *send,
 	return any;
 }
 
-/* It had no room. There is a place for it: it still counts. */
+/* There was no room, so it is the last now. There is a place for it: it still counts. */
 static void put_back(struct u4_ib_gsi *gsi, const struct u4_gsi_send *send)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(&gsi->lock, flags);
-	gsi->send_head = (gsi->send_head + gsi->send_depth - 1) %
-			 gsi->send_depth;
-	gsi->sends[gsi->send_head] = *send;
-	gsi->unsent++;
+	gsi->sends[(gsi->send_head + gsi->unsent++) % gsi->send_depth] = *send;
 	spin_unlock_irqrestore(&gsi->lock, flags);
 }
 
@@ -109,27 +106,27 @@ static int send_one(struct u4_ib_gsi *gsi, const struct u4_gsi_send *send)
 static void transmit(struct u4_channel *channel)
 {
 	struct u4_ib_gsi *gsi = container_of(channel, struct u4_ib_gsi, channel);
+	u32 count = READ_ONCE(gsi->unsent);
 	enum ib_qp_state state;
 	struct u4_gsi_send send;
 	int ret;
 
-	while (take_send(gsi, &send, &state)) {
+	/* Each once. Whoever posts more kicks. */
+	while (count-- && take_send(gsi, &send, &state)) {
 		if (state != IB_QPS_RTS) {
 			send_done(gsi, send.cqe, IB_WC_WR_FLUSH_ERR);
 			continue;
 		}
 		ret = send_one(gsi, &send);
-		if (ret == -EAGAIN) {
-			put_back(gsi, &send);
-			break;
-		}
 		/* What is lost is not told of. */
-		if (ret)
+		if (ret == -EAGAIN)
+			put_back(gsi, &send);
+		else if (ret)
 			send_done(gsi, send.cqe, IB_WC_SUCCESS);
 	}
 }
 
-static void sent(struct u4_channel *channel, u32 slot)
+static void sent(struct u4_channel *channel, u32 slot, bool lost)
 {
 	struct u4_ib_gsi *gsi = container_of(channel, struct u4_ib_gsi, channel);
 

@@ -28,9 +28,12 @@
 /* So that a frame with a VLAN tag fits a datagram. */
 #define MTU		(U4_CHANNEL_BYTES - VLAN_ETH_HLEN)
 
-/* Frames that wait to be sent: at most, and when there may be more. */
-#define QUEUE_FULL	256
-#define QUEUE_LOW	64
+/*
+ * Frames that wait to be sent: at most, and when there may be more. All hosts but one
+ * may have as many waiting as they can.
+ */
+#define QUEUE_FULL	(U4_CHANNEL_PEERS * U4_CHANNEL_WAITING)
+#define QUEUE_LOW	(QUEUE_FULL - U4_CHANNEL_WAITING)
 
 /* Hosts that a frame for all goes to. */
 #define MAX_PEERS	U4_CHANNEL_PEERS
@@ -96,14 +99,18 @@ static void transmit(struct u4_channel *channel)
 {
 	struct u4_netdev *nd = container_of(channel, struct u4_netdev, channel);
 	struct net_device *ndev = nd->ndev;
+	struct sk_buff_head waiting;
 	struct sk_buff *skb;
+	unsigned long flags;
 	int ret;
 
+	__skb_queue_head_init(&waiting);
 	while ((skb = skb_dequeue(&nd->queue))) {
 		ret = netif_running(ndev) ? forward(nd, skb) : -ENETDOWN;
+		/* Those for other hosts need not wait for it. */
 		if (ret == -EAGAIN) {
-			skb_queue_head(&nd->queue, skb);
-			break;
+			__skb_queue_tail(&waiting, skb);
+			continue;
 		}
 		if (ret) {
 			dev_core_stats_tx_dropped_inc(ndev);
@@ -116,9 +123,20 @@ static void transmit(struct u4_channel *channel)
 		local_bh_enable();
 		consume_skb(skb);
 	}
+	spin_lock_irqsave(&nd->queue.lock, flags);
+	skb_queue_splice(&waiting, &nd->queue);
+	spin_unlock_irqrestore(&nd->queue.lock, flags);
 	if (netif_queue_stopped(ndev) && netif_running(ndev) &&
 	    skb_queue_len(&nd->queue) <= QUEUE_LOW)
 		netif_wake_queue(ndev);
+}
+
+static void sent(struct u4_channel *channel, u32 slot, bool lost)
+{
+	struct u4_netdev *nd = container_of(channel, struct u4_netdev, channel);
+
+	if (lost)
+		DEV_STATS_INC(nd->ndev, tx_errors);
 }
 
 /* The core may not be called here. */
@@ -176,6 +194,7 @@ static void received(struct u4_channel *channel, const u8 *mac, const u8 *data,
 
 static const struct u4_channel_ops channel_ops = {
 	.transmit = transmit,
+	.sent = sent,
 	.received = received,
 };
 
@@ -193,6 +212,8 @@ static int stop(struct net_device *ndev)
 
 	netif_stop_queue(ndev);
 	skb_queue_purge(&nd->queue);
+	/* Which may just put some back, and drops them now. */
+	u4_channel_kick(&nd->channel);
 	return 0;
 }
 

@@ -14,6 +14,9 @@
 	[offsetof(struct usb4_core_link_status, member) / sizeof(u64)] = \
 		{ .name = #member }
 
+/* Behind these: what the kernel has not sent to hosts that take nothing. */
+#define LINK_COUNTERS	(sizeof(struct usb4_core_link_status) / sizeof(u64))
+
 static const struct rdma_stat_desc counters[] = {
 	COUNTER(tx_frames),
 	COUNTER(tx_bytes),
@@ -37,10 +40,10 @@ static const struct rdma_stat_desc counters[] = {
 	COUNTER(rnr_received),
 	COUNTER(nak_sent),
 	COUNTER(nak_received),
+	[LINK_COUNTERS] = { .name = "datagrams_lost" },
 };
 
-static_assert(sizeof(struct usb4_core_link_status) ==
-	      ARRAY_SIZE(counters) * sizeof(u64));
+static_assert(ARRAY_SIZE(counters) == LINK_COUNTERS + 1);
 
 struct rdma_hw_stats *u4_ib_alloc_stats(struct ib_device *ibdev, u32 port)
 {
@@ -58,5 +61,6 @@ int u4_ib_get_stats(struct ib_device *ibdev, struct rdma_hw_stats *stats,
 		return -EOPNOTSUPP;
 	u4_verbs_count(&sum);
 	memcpy(stats->value, &sum, sizeof(sum));
+	stats->value[LINK_COUNTERS] = atomic64_read(&u4_channel_lost);
 	return ARRAY_SIZE(counters);
 }
