@@ -2,6 +2,7 @@
 
 mod addresses;
 mod faults;
+mod frozen;
 mod hostile;
 mod rdma_cm;
 mod releases;
@@ -21,6 +22,7 @@ pub(super) fn groups() -> Vec<&'static Group> {
         GROUPS,
         addresses::GROUPS,
         faults::GROUPS,
+        frozen::GROUPS,
         hostile::GROUPS,
         releases::GROUPS,
     ]

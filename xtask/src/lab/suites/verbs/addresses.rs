@@ -37,7 +37,7 @@ const fn check(name: &'static str, run: fn(&mut Lab) -> Result<Outcome>) -> Chec
 }
 
 /// The network device.
-const DEVICE: &str = "usb4rdma0";
+pub(super) const DEVICE: &str = "usb4rdma0";
 
 /// How long one program may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ fn begin(lab: &mut Lab) -> Result<()> {
 }
 
 /// The device's MAC address.
-fn mac(guest: &Guest) -> Result<[u8; 6]> {
+pub(super) fn mac(guest: &Guest) -> Result<[u8; 6]> {
     let text = guest.sh(&format!("cat /sys/class/net/{DEVICE}/address"))?;
     let bytes: Result<Vec<u8>, _> = text
         .trim()
