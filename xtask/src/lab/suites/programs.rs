@@ -267,13 +267,17 @@ fn all() -> Vec<String> {
         for more in ["-s 64", "-s 64 -I 64", "-s 4096", "-s 64 -e"] {
             tests.push(format!("ib_send_lat {common} {more}"));
         }
-        for more in [
-            "-s 64 -I 64 -q 2",
+        // perftest shares out the receives of one queue pair, so several run out of them: over UC and UD that loses messages,
+        // for which it waits for ever.
+        let bandwidth = [
             "-s 4096 -b",
+            "-s 64 -I 64 -q 2",
             "-s 4096 -q 2 -e",
             "-s 4096 -q 8 -b",
             "-s 4096 -q 32",
-        ] {
+        ];
+        let lossless = if transport == "RC" { bandwidth.len() } else { 1 };
+        for more in bandwidth.iter().take(lossless) {
             tests.push(format!("ib_send_bw {common} {more}"));
         }
     }
