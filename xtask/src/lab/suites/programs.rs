@@ -199,11 +199,12 @@ fn sweep(lab: &mut Lab) -> Result<Outcome> {
     run(lab, USB4, &all())
 }
 
-/// The same with queue pairs that rdma_cm connects; it connects none of UC.
+/// The same with queue pairs that rdma_cm connects; it connects none of UC. Over UD perftest posts a receive to the queue pair
+/// itself, which has none where they are shared.
 fn sweep_rdma_cm(lab: &mut Lab) -> Result<Outcome> {
     addresses(lab)?;
     let mut tests = all();
-    tests.retain(|test| !test.contains("-c UC"));
+    tests.retain(|test| !test.contains("-c UC") && !test.contains("-c UD --use-srq"));
     run(lab, USB4_BY_RDMA_CM, &tests)
 }
 
