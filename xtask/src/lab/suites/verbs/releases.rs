@@ -70,6 +70,9 @@ fn things() -> Result<&'static Things> {
     })
 }
 
+/// Where a guest has what is put into every root: once, as its memory holds it.
+const FILES: &str = "/tmp/usb4-files";
+
 /// Makes the root of a release in a guest, and returns where. The provider is found by the path in `usb4.driver`, as where a
 /// distribution has no folder for it.
 fn make_root(guest: &Guest, things: &Things, release: &Release) -> Result<String> {
@@ -89,7 +92,10 @@ fn make_root(guest: &Guest, things: &Things, release: &Release) -> Result<String
          done
          for folder in lib lib64; do [ -e $folder ] || ln -s usr/$folder $folder; done
          mount --bind /dev/infiniband dev/infiniband; mount --bind /sys sys; mount --bind /proc proc
-         cp -d {provider}/libusb4-rdmav* {example} usb4; cp {in_rust} usb4/in-rust; echo 'driver /usb4/libusb4' > etc/libibverbs.d/usb4.driver
+         if [ ! -e {FILES} ]; then
+             mkdir -p {FILES}; cp -d {provider}/libusb4-rdmav* {example} {FILES}; cp {in_rust} {FILES}/in-rust
+         fi
+         mount --bind {FILES} usb4; echo 'driver /usb4/libusb4' > etc/libibverbs.d/usb4.driver
          touch made",
         tree = release.root.display(),
         provider = provider.display(),
