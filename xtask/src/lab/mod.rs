@@ -31,6 +31,7 @@ mod suites;
 mod switch;
 mod ticks;
 mod tree;
+mod verbs_files;
 
 use crate::interrupt;
 use crate::ui::Verdict;

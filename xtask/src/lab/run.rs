@@ -3,6 +3,7 @@
 use super::agent::{Output, Said};
 use super::binary;
 use super::session::{Guest, Lab, Plan};
+use super::verbs_files;
 use crate::interrupt;
 use crate::ui::Verdict;
 use anyhow::{Context, Result};
@@ -50,6 +51,10 @@ pub(crate) struct Guests {
     /// Build kmod/ for the kernel and let the guests find it: `modprobe usb4_rdma`. They get `usb4ctl`, too.
     #[arg(long)]
     module: bool,
+    /// The same with verbs: `modprobe usb4_rdma_ib && modprobe ib_uverbs`. They get the provider of libibverbs,
+    /// `verbs-pingpong` and `usb4-verbs`, and a network beside the cable, on which guest N is 10.99.0.N+1.
+    #[arg(long)]
+    verbs: bool,
     /// Put FILE into the guests at PATH.
     #[arg(long, value_name = "PATH=FILE", value_parser = file)]
     file: Vec<(String, PathBuf)>,
@@ -64,7 +69,7 @@ fn file(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 impl Guests {
-    pub(crate) fn plan(&self, name: &str) -> Result<Plan> {
+    fn plan(&self, name: &str) -> Result<Plan> {
         let text = match (&self.topology, self.guests) {
             (Some(text), _) => text,
             (None, 1) => "none,hosts=1",
@@ -73,12 +78,17 @@ impl Guests {
             (None, _) => "chain4,lanes=1",
         };
         let mut files = self.file.clone();
-        if self.module
+        let module = self.module || self.verbs;
+        if module
             && !files
                 .iter()
                 .any(|(inside, _)| inside.trim_start_matches('/') == USB4CTL)
         {
             files.push((USB4CTL.into(), binary::build("usb4ctl", "usb4ctl")?));
+        }
+        if self.verbs {
+            files.extend(verbs_files::provider()?);
+            files.extend(verbs_files::programs()?);
         }
         Ok(Plan {
             kernel: self.kernel.clone(),
@@ -87,9 +97,18 @@ impl Guests {
             parameters: self.append.clone(),
             iommu: self.iommu,
             files,
-            module: self.module,
+            module,
             ..Plan::new(name, text)?
         })
+    }
+
+    /// Boots them.
+    pub(crate) fn start(&self, name: &str) -> Result<Lab> {
+        let lab = Lab::start(&self.plan(name)?)?;
+        if self.verbs {
+            lab.guests().iter().try_for_each(Guest::network)?;
+        }
+        Ok(lab)
     }
 }
 
@@ -112,7 +131,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
-    let mut lab = Lab::start(&args.guests.plan("run")?)?;
+    let mut lab = args.guests.start("run")?;
     let mut argv: Vec<&str> = args.command.iter().map(String::as_str).collect();
     if argv.len() == 1 {
         argv.splice(0..0, ["sh", "-c"]);

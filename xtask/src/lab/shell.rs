@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     if !std::io::stdin().is_terminal() {
         bail!("standard input is no terminal; use `lab run -- COMMAND`");
     }
-    let mut lab = Lab::start(&args.guests.plan("shell")?)?;
+    let mut lab = args.guests.start("shell")?;
     say!(
         "guests 0 to {}; Ctrl-] N goes to guest N, Ctrl-] c sends the emulator a command, Ctrl-] q ends everything",
         lab.guests().len() - 1

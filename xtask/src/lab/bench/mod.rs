@@ -14,7 +14,8 @@ mod stock;
 use super::binary;
 use super::perftest::USB4;
 use super::session::{Lab, Plan};
-use super::suites::{net, programs, rdma, verbs};
+use super::suites::{net, rdma, verbs};
+use super::verbs_files;
 use crate::interrupt;
 use crate::load::Load;
 use crate::ui::{Task, Verdict};
@@ -155,7 +156,7 @@ fn start(args: &Args, mode: &str, fabric: &str) -> Result<Lab> {
         plan.module = true;
         let program = binary::build("usb4ctl", "usb4ctl")?;
         plan.files.push(("usr/bin/usb4ctl".to_string(), program));
-        programs::plan(&mut plan)?;
+        plan.files.extend(verbs_files::provider()?);
     }
     let mut lab = Lab::start(&plan)?;
     net::up(&mut lab)?;

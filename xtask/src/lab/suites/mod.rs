@@ -15,7 +15,7 @@ mod load;
 mod more;
 pub(crate) mod net;
 mod power;
-pub(super) mod programs;
+mod programs;
 mod pyverbs;
 mod qperf;
 mod rails;
@@ -276,7 +276,6 @@ pub(crate) fn run_group(
     }
     if let Suite::Verbs = suite {
         verbs::plan(&mut plan)?;
-        programs::plan(&mut plan)?;
     }
     let mut lab = None;
     for check in checks {

@@ -10,9 +10,8 @@ use super::applications::addresses;
 use super::{Check, Group, Outcome, rdma, verbs};
 use crate::lab::agent::SIGKILL;
 use crate::lab::perftest::{Device, Test, USB4, USB4_BY_RDMA_CM, row_between};
-use crate::lab::session::{Guest, Lab, Plan};
+use crate::lab::session::{Guest, Lab};
 use crate::lab::switch;
-use crate::provider;
 use anyhow::{Context, Result, bail};
 use std::time::Duration;
 
@@ -41,21 +40,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long all of our own may take.
 const LONG: Duration = Duration::from_secs(900);
-
-/// Where libibverbs 56 of the guests looks for providers.
-const PROVIDER: &str = "usr/lib/x86_64-linux-gnu/libibverbs/libusb4-rdmav34.so";
-
-/// Adds our provider to what guests get.
-pub(in crate::lab) fn plan(plan: &mut Plan) -> Result<()> {
-    let folder = provider::verbs_folder()?;
-    let files = [
-        (PROVIDER, "libusb4-rdmav34.so"),
-        ("etc/libibverbs.d/usb4.driver", "usb4.driver"),
-    ];
-    let files = files.map(|(inside, name)| (inside.to_string(), folder.join(name)));
-    plan.files.extend(files);
-    Ok(())
-}
 
 /// The link is up, and the network beside it.
 pub(super) fn prepare(lab: &mut Lab) -> Result<()> {

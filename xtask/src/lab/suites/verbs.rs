@@ -14,6 +14,7 @@ use crate::lab::agent::{Running, SIGKILL, Said};
 use crate::lab::binary;
 use crate::lab::session::{Guest, Lab, Plan};
 use crate::lab::switch;
+use crate::lab::verbs_files;
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
@@ -76,12 +77,13 @@ const PORT: &str = "/sys/class/infiniband/usb4_0/ports/1";
 /// How long the longest programs may take.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Adds our programs to what guests get: that without libibverbs, and that with.
+/// Adds our programs to what guests get: that without libibverbs, and that with, and its provider.
 pub(super) fn plan(plan: &mut Plan) -> Result<()> {
     let path = binary::build("usb4-testkit", "usb4-uverbs")?;
     plan.files.push(("usr/bin/usb4-uverbs".to_string(), path));
-    let path = binary::build_dynamic("usb4-testkit", "usb4-verbs")?;
-    plan.files.push(("usr/bin/usb4-verbs".to_string(), path));
+    plan.files
+        .push(verbs_files::program("usb4-testkit", "usb4-verbs")?);
+    plan.files.extend(verbs_files::provider()?);
     Ok(())
 }
 
