@@ -6,9 +6,10 @@
  *	verbs-pingpong                          waits for a ping-pong
  *	verbs-pingpong HOST [COUNT [SIZE]]      plays it with whoever waits at HOST
  *
- * IBV_DEVICE names the device on both sides (usb4_0 if unset), IBV_GID the
- * index of its GID (0). Both sides first tell each other by TCP, port 18516,
- * how their queue pairs are reached: any network between the two will do.
+ * HOST is an IPv4 address, or a name that has one. IBV_DEVICE names the device
+ * on both sides (usb4_0 if unset), IBV_GID the index of its GID (0). Both sides
+ * first tell each other by TCP, port 18516, how their queue pairs are reached:
+ * any network between the two will do.
  *
  *	cc -O2 verbs-pingpong.c -libverbs -o verbs-pingpong
  */
@@ -67,20 +68,40 @@ static struct ibv_context *open_device(const char *name)
 {
 	struct ibv_context *context = NULL;
 	struct ibv_device **list;
-	int i, count;
+	int i, count = 0, found = 0;
 
 	list = ibv_get_device_list(&count);
 	if (!list)
-		fail("list the devices");
-	for (i = 0; i < count; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			context = ibv_open_device(list[i]);
-	ibv_free_device_list(list);
-	if (!context) {
-		fprintf(stderr, "no device %s among %d: see ibv_devices\n", name, count);
+		fprintf(stderr, "list the devices: %s\n", strerror(errno));
+	for (i = 0; i < count && !found; i++) {
+		if (strcmp(ibv_get_device_name(list[i]), name))
+			continue;
+		found = 1;
+		context = ibv_open_device(list[i]);
+		if (!context)
+			fail("open the device");
+	}
+	if (!found) {
+		fprintf(stderr, "no device %s: modprobe usb4_rdma_ib && modprobe ib_uverbs; "
+			"a container needs --device /dev/infiniband, too\n", name);
 		exit(1);
 	}
+	ibv_free_device_list(list);
 	return context;
+}
+
+/* A place of the port's table that has no GID is read as zeros. */
+static void find_gid(struct side *side)
+{
+	static const uint8_t none[16];
+	union ibv_gid gid;
+
+	if (ibv_query_gid(side->context, 1, side->gid_index, &gid) ||
+	    !memcmp(gid.raw, none, sizeof(none))) {
+		fprintf(stderr, "there is no GID %d: see ibv_devinfo -v\n", side->gid_index);
+		exit(1);
+	}
+	memcpy(side->card.gid, gid.raw, sizeof(side->card.gid));
 }
 
 static void open_side(struct side *side)
@@ -94,13 +115,10 @@ static void open_side(struct side *side)
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
 	};
-	union ibv_gid gid;
 
 	side->context = open_device(name ? name : "usb4_0");
 	side->gid_index = index ? atoi(index) : 0;
-	if (ibv_query_gid(side->context, 1, side->gid_index, &gid))
-		fail("query the GID");
-	memcpy(side->card.gid, gid.raw, sizeof(side->card.gid));
+	find_gid(side);
 	side->pd = ibv_alloc_pd(side->context);
 	side->out = calloc(2, ROOM);
 	if (!side->pd || !side->out)
@@ -251,7 +269,11 @@ static void play(struct side *side, uint32_t count, uint32_t size, int first)
 /* A connection to HOST, or from whoever comes. */
 static int meet(const char *host)
 {
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = host ? 0 : AI_PASSIVE };
+	struct addrinfo hints = {
+		.ai_family = AF_INET,
+		.ai_socktype = SOCK_STREAM,
+		.ai_flags = host ? 0 : AI_PASSIVE,
+	};
 	struct addrinfo *found;
 	int error, listener, one = 1, fd;
 

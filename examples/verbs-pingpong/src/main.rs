@@ -18,7 +18,7 @@ use crate::side::{Completed, ROOM, Side, context};
 /// Plays ping-pong over libibverbs; without HOST it waits for whoever does.
 #[derive(Parser)]
 struct Arguments {
-    /// Who waits for a ping-pong.
+    /// Who waits for a ping-pong: an IPv4 address, or a name that has one.
     host: Option<String>,
     /// Messages each way.
     #[arg(default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

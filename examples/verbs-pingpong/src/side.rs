@@ -112,7 +112,12 @@ impl Side {
         let mut gid = GidWords::default();
         // SAFETY: an open device, and room for a GID.
         let error = unsafe { (self.verbs.query_gid)(self.context, 1, self.gid_index.into(), &raw mut gid) };
-        done(error, "query the GID")?;
+        // A place of the port's table that has none is read as zeros.
+        ensure!(
+            error == 0 && gid.0 != [0; 16],
+            "there is no GID {}: see ibv_devinfo -v",
+            self.gid_index
+        );
         // SAFETY: an open queue pair.
         Ok((gid.0, unsafe { (*self.qp).qp_num }))
     }
@@ -237,6 +242,10 @@ fn expected(value: u8, byte: usize) -> u8 {
     value.wrapping_add(low)
 }
 
+/// What helps where there is no device.
+const HELP: &str =
+    "modprobe usb4_rdma_ib && modprobe ib_uverbs; a container needs --device /dev/infiniband, too";
+
 /// Opens the device of that name.
 fn open(verbs: &Verbs, name: &str) -> Result<*mut ibv_context> {
     let mut count = 0;
@@ -244,7 +253,8 @@ fn open(verbs: &Verbs, name: &str) -> Result<*mut ibv_context> {
     let list = made(
         unsafe { (verbs.get_device_list)(&raw mut count) },
         "list the devices",
-    )?;
+    )
+    .context(HELP)?;
     let mut context = Ok(ptr::null_mut());
     for index in 0..usize::try_from(count)? {
         // SAFETY: within the list, whose devices have names that end with a zero.
@@ -260,10 +270,7 @@ fn open(verbs: &Verbs, name: &str) -> Result<*mut ibv_context> {
     // SAFETY: the list, once; an open device outlives it.
     unsafe { (verbs.free_device_list)(list) };
     let context = context?;
-    ensure!(
-        !context.is_null(),
-        "no device {name} among {count}: see ibv_devices"
-    );
+    ensure!(!context.is_null(), "no device {name} among {count}: {HELP}");
     Ok(context)
 }
 

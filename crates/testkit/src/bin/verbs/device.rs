@@ -66,7 +66,12 @@ impl Device {
             device.pd = made((verbs.alloc_pd)(context), "allocate a protection domain")?;
             device.mr = made((verbs.reg_mr)(device.pd, start, len, access), "register memory")?;
             let error = (verbs.query_gid)(context, 1, wanted.gid_index.into(), &raw mut gid);
-            done(error, "query the GID")?;
+            // A place of the port's table that has none is read as zeros.
+            ensure!(
+                error == 0 && gid.0 != [0; 16],
+                "there is no GID {}: see ibv_devinfo -v",
+                wanted.gid_index
+            );
         }
         device.gid = gid.0;
         Ok(device)
@@ -120,6 +125,10 @@ impl Drop for Device {
     }
 }
 
+/// What helps where there is no device.
+const HELP: &str =
+    "modprobe usb4_rdma_ib && modprobe ib_uverbs; a container needs --device /dev/infiniband, too";
+
 /// Opens the device of that name.
 fn open(verbs: &Verbs, name: &str) -> Result<*mut ibv_context> {
     let mut count = 0;
@@ -127,7 +136,8 @@ fn open(verbs: &Verbs, name: &str) -> Result<*mut ibv_context> {
     let list = made(
         unsafe { (verbs.get_device_list)(&raw mut count) },
         "list the devices",
-    )?;
+    )
+    .context(HELP)?;
     let mut context = Ok(ptr::null_mut());
     for index in 0..usize::try_from(count)? {
         // SAFETY: within the list, whose devices have names that end with a zero.
@@ -143,7 +153,7 @@ fn open(verbs: &Verbs, name: &str) -> Result<*mut ibv_context> {
     // SAFETY: the list, once; an open device outlives it.
     unsafe { (verbs.free_device_list)(list) };
     let context = context?;
-    ensure!(!context.is_null(), "no device {name} among {count}");
+    ensure!(!context.is_null(), "no device {name} among {count}: {HELP}");
     Ok(context)
 }
 
