@@ -243,12 +243,11 @@ impl Installed {
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let transports = job.provider.strip_prefix(UCX);
         if let Some(transports) = transports {
-            command
-                .env("UCX_NET_DEVICES", "usb4_0:1")
-                .env("UCX_TLS", transports);
             // Without these it is left alone on devices that it does not know.
             command.args(["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any"]);
             command.args(["--mca", "pml_ucx_devices", "any", "--mca", "btl", "self"]);
+            command.args(["-x", "UCX_NET_DEVICES=usb4_0:1", "-x"]);
+            command.arg(format!("UCX_TLS={transports}"));
         } else {
             command.args([
                 "--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "btl", "self,ofi",
