@@ -79,7 +79,7 @@ static struct ibv_context *open_device(const char *name)
 		found = 1;
 		context = ibv_open_device(list[i]);
 		if (!context)
-			fail("open the device");
+			fail("open the device: may /dev/infiniband/uverbs* be opened?");
 	}
 	if (!found) {
 		fprintf(stderr, "no device %s: modprobe usb4_rdma_ib && modprobe ib_uverbs; "

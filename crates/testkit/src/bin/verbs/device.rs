@@ -147,7 +147,10 @@ fn open(verbs: &Verbs, name: &str) -> Result<*mut ibv_context> {
         };
         if found.to_bytes() == name.as_bytes() {
             // SAFETY: a device of the list.
-            context = made(unsafe { (verbs.open_device)(device) }, "open the device");
+            context = made(
+                unsafe { (verbs.open_device)(device) },
+                "open the device: may /dev/infiniband/uverbs* be opened?",
+            );
         }
     }
     // SAFETY: the list, once; an open device outlives it.
