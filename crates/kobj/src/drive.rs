@@ -3,10 +3,10 @@
 //! A link is driven by whoever has taken its [`Owner`] word: its thread, or a client inside of
 //! `ENTER` (a *spinner*). Both do the same rounds: take what has arrived off the rings, have the device do a turn, until
 //! there is no more. A spinner that leaves starts a timer ([`usb4_device::Grace`]); when that runs out and no spinner has
-//! come back, or something has been announced, the thread takes over (sooner if no
-//! spinner ever does: [`usb4_device::Habit`]). The thread goes on for `LINGER` after it last found
-//! something, since every unmasking of an interrupt is an MMIO read under the controller's lock; then it has interrupts
-//! unmasked, polls once more, and sleeps. If others want its processor before that, it leaves as a spinner does, rather than
+//! come back, or something has been announced, the thread takes over; sooner if none ever does come back
+//! ([`usb4_device::Habit`]). The thread goes on for `LINGER` after it last found something, since every unmasking of an
+//! interrupt is an MMIO read under the controller's lock; then it has interrupts unmasked, polls once more, and sleeps.
+//! While others want its processor, for `YIELDS` after it last found something, it leaves as a spinner does, rather than
 //! keep the link while it waits for its turn: the others may be clients that poll.
 //!
 //! Interrupts only announce ([`usb4_core_link_notify`]).
